@@ -1,0 +1,72 @@
+"""Every name that crosses a process boundary: environment variables, words of the template grammar, exit codes.
+
+A program in any language takes part in an experiment through these names alone, so they change only with
+a new API version. Nothing here imports anything but the standard library.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+API_VERSION: Final = "callsheet.dev/v1alpha1"
+KIND: Final = "Experiment"
+
+PREFIX: Final = "CALLSHEET_"
+
+EXPERIMENT: Final = "CALLSHEET_EXPERIMENT"
+"""The experiment's name."""
+RUN: Final = "CALLSHEET_RUN"
+"""The id of this execution of the experiment."""
+ROLE: Final = "CALLSHEET_ROLE"
+"""The name of the process's role."""
+INDEX: Final = "CALLSHEET_INDEX"
+"""Which replica of the role this is, from 0; the same after every restart."""
+CONTAINER: Final = "CALLSHEET_CONTAINER"
+"""The container's name inside its group; the role's name when the role has one container."""
+REPLICAS: Final = "CALLSHEET_REPLICAS"
+"""How many replicas the role had when this replica started."""
+ATTEMPT: Final = "CALLSHEET_ATTEMPT"
+"""How often the replica was started again in this run, from 0."""
+STORAGE: Final = "CALLSHEET_STORAGE"
+"""Where this run's results go, as a URL: ``<storage>/<experiment>/<run>``."""
+KEYS: Final = "CALLSHEET_KEYS"
+"""A folder with the run's secret key, readable by the run's owner alone."""
+ADDRESSES: Final = "CALLSHEET_ADDRESSES"
+"""Path of a JSON file with the whole address book, kept current while elastic roles change."""
+
+ENDPOINT_PORT: Final = "PORT"
+ENDPOINT_BIND: Final = "BIND"
+ENDPOINT_ADDR: Final = "ADDR"
+ENDPOINT_HOST: Final = "HOST"
+ENDPOINT_ALL: Final = "ALL"
+
+GPUS: Final = "CUDA_VISIBLE_DEVICES"
+GPU_RESOURCE: Final = "nvidia.com/gpu"
+
+WORDS: Final = ("experiment", "run", "role", "index", "container", "replicas", "storage")
+"""What may stand alone in braces: ``{index}``."""
+ENDPOINT_WORDS: Final = ("addr", "host", "port", "bind", "all", "any")
+"""What may follow an endpoint's name in braces: ``{trajectories.addr}``."""
+FILES: Final = "files"
+"""``{files.NAME}`` is the path of an injected file."""
+MOUNTS: Final = "mounts"
+"""``{mounts.NAME}`` is the path under which this container sees a volume."""
+RESERVED_ENDPOINTS: Final = (FILES, MOUNTS)
+
+LONGEST_VALUE: Final = 100_000
+"""Bytes. Linux refuses to start a program with one variable or argument of 128 KiB; ``_ALL`` stays below."""
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_MISTAKE: Final = 2
+"""The file, a flag or a name is wrong; nothing was started."""
+EXIT_SUPERVISOR_LOST: Final = 70
+EXIT_DEADLINE: Final = 124
+EXIT_CANNOT_START: Final = 127
+EXIT_INTERRUPTED: Final = 130
+EXIT_STOPPED: Final = 143
+
+
+def endpoint_variable(endpoint: str, word: str) -> str:
+    """The variable that tells one thing about one endpoint: ``CALLSHEET_TRAJECTORIES_ADDR``."""
+    return f"{PREFIX}{endpoint.upper().replace('-', '_')}_{word}"

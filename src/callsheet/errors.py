@@ -1,0 +1,73 @@
+"""The exception tree, by what the reader should do: mend the input, try again, or report a bug.
+
+An error's text is one sentence with the offending value and the cause; ``fix`` is the next step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class CallsheetError(Exception):
+    """Anything Callsheet raises on purpose."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, fix: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  fix: {self.fix}" if self.fix else self.message
+
+
+class UserError(CallsheetError):
+    """The user's mistake: the same call fails again until the input changes."""
+
+    exit_code = 2
+
+
+class RetryError(CallsheetError):
+    """Something outside was not there in time; the same call may succeed later."""
+
+
+class BugError(CallsheetError):
+    """Callsheet broke its own promise; worth a report."""
+
+    exit_code = 70
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake in an experiment: where it stands, what was found, what to write instead."""
+
+    path: str
+    """In the experiment's words: ``spec.roles[actor].connects[0]``."""
+    message: str
+    fix: str = ""
+    file: str = ""
+    line: int = 0
+    column: int = 0
+
+    @property
+    def place(self) -> str:
+        """``file:line:column``, as editors and terminals link it; empty when the experiment came from Python."""
+        return f"{self.file}:{self.line}:{self.column}" if self.file else ""
+
+    def __str__(self) -> str:
+        where = f"{self.place}: {self.path}" if self.file else self.path
+        text = f"{where}: {self.message}" if where else self.message
+        return f"{text}\n    fix: {self.fix}" if self.fix else text
+
+
+class InvalidExperiment(UserError):
+    """An experiment with mistakes: all of them."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = sorted(problems, key=lambda p: (p.file, p.line, p.column))
+        count = "1 mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
+        super().__init__(f"{count} in the experiment")
+
+    def __str__(self) -> str:
+        return "\n".join([*(str(p) for p in self.problems), self.message])

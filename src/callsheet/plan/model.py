@@ -1,0 +1,168 @@
+"""The plan: an experiment resolved into every replica's command, environment and addresses, as plain data.
+
+What all replicas of a container share stands once, in `ContainerPlan`; `Replica` holds only what differs. A
+plan of 10,000 replicas therefore stays small in memory and on disk. Values that only the backend may read
+(Secrets) are references here, so that a plan can be printed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Policy = Literal["Always", "OnFailure", "Never"]
+
+
+@dataclass(frozen=True, slots=True)
+class EnvRef:
+    """A variable whose value the backend looks up when it starts the container."""
+
+    variable: str
+    """Name of the variable; with an empty `key`, a prefix for every key of the source."""
+    source: Literal["secret", "configmap"]
+    name: str
+    key: str = ""
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProbePlan:
+    """A readiness probe with its ports resolved."""
+
+    kind: Literal["exec", "http", "tcp"]
+    command: tuple[str, ...] = ()
+    port: int = 0
+    """As in the file; a backend whose replicas share a host translates it."""
+    host: str = ""
+    path: str = "/"
+    scheme: str = "HTTP"
+    initial_delay: int = 0
+    period: int = 10
+    timeout: int = 1
+    successes: int = 1
+    failures: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerPlan:
+    """What every replica of a role gives to one of its containers."""
+
+    name: str
+    env: dict[str, str]
+    """Variables that are equal in all replicas."""
+    env_refs: tuple[EnvRef, ...] = ()
+    """Looked up at the start, in this order; `env` and the replica's own win over those with an empty key."""
+    ports: dict[str, int] = field(default_factory=dict)
+    """Port by endpoint for all that it binds or exposes."""
+    exposed: tuple[str, ...] = ()
+    """Which of them are for people outside."""
+    probe: ProbePlan | None = None
+    gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaContainer:
+    """What is one replica's own in one container."""
+
+    command: tuple[str, ...]
+    env: dict[str, str]
+    ports: dict[str, int] = field(default_factory=dict)
+    """Only where they differ from the container's: replicas that share one host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One member of a role."""
+
+    index: int
+    host: str
+    """Where its peers reach it."""
+    containers: tuple[ReplicaContainer, ...]
+    """In the order of the role's containers."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolePlan:
+    """A role with all its replicas."""
+
+    name: str
+    policy: Policy
+    limit: int
+    """Restarts after failures that one replica may use."""
+    grace: float
+    """Seconds between SIGTERM and SIGKILL."""
+    containers: tuple[ContainerPlan, ...]
+    """The main one first."""
+    replicas: tuple[Replica, ...]
+    elastic: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The whole run."""
+
+    experiment: str
+    run: str
+    workdir: str
+    storage: str
+    """URL of the run's results; empty when there is none."""
+    roles: tuple[RolePlan, ...]
+    success: tuple[str, ...]
+    max_restarts: int | None
+    deadline: float | None
+    """Seconds."""
+    book: dict[str, Any]
+    """The address book: what the file behind CALLSHEET_ADDRESSES holds."""
+    files: dict[str, str]
+
+    def role(self, name: str) -> RolePlan:
+        """The role of that name."""
+        return next(role for role in self.roles if role.name == name)
+
+    def environment(self, role: RolePlan, replica: Replica, container: int) -> dict[str, str]:
+        """All variables of one container of one replica, without those behind references."""
+        return role.containers[container].env | replica.containers[container].env
+
+    def to_data(self) -> dict[str, Any]:
+        """As JSON-compatible data."""
+        return asdict(self)
+
+
+def plan_from_data(data: dict[str, Any]) -> Plan:
+    """The inverse of `Plan.to_data`."""
+    return Plan(**{**data, "roles": tuple(_role(r) for r in data["roles"]), "success": tuple(data["success"])})
+
+
+def _role(data: dict[str, Any]) -> RolePlan:
+    elastic = data["elastic"]
+    return RolePlan(
+        **{
+            **data,
+            "containers": tuple(_container(c) for c in data["containers"]),
+            "replicas": tuple(replica_from_data(r) for r in data["replicas"]),
+            "elastic": (elastic[0], elastic[1]) if elastic else None,
+        }
+    )
+
+
+def _container(data: dict[str, Any]) -> ContainerPlan:
+    probe = data["probe"]
+    return ContainerPlan(
+        **{
+            **data,
+            "env_refs": tuple(EnvRef(**ref) for ref in data["env_refs"]),
+            "exposed": tuple(data["exposed"]),
+            "probe": ProbePlan(**{**probe, "command": tuple(probe["command"])}) if probe else None,
+        }
+    )
+
+
+def replica_from_data(data: dict[str, Any]) -> Replica:
+    """One replica, as `to_data` wrote it."""
+    return Replica(
+        index=data["index"],
+        host=data["host"],
+        containers=tuple(
+            ReplicaContainer(command=tuple(c["command"]), env=c["env"], ports=c["ports"]) for c in data["containers"]
+        ),
+    )
