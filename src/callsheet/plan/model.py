@@ -130,7 +130,9 @@ class Plan:
 
 def plan_from_data(data: dict[str, Any]) -> Plan:
     """The inverse of `Plan.to_data`."""
-    return Plan(**{**data, "roles": tuple(_role(r) for r in data["roles"]), "success": tuple(data["success"])})
+    return Plan(
+        **{**data, "roles": tuple(_role(r) for r in data["roles"]), "success": tuple(data["success"])}
+    )
 
 
 def _role(data: dict[str, Any]) -> RolePlan:
@@ -163,6 +165,7 @@ def replica_from_data(data: dict[str, Any]) -> Replica:
         index=data["index"],
         host=data["host"],
         containers=tuple(
-            ReplicaContainer(command=tuple(c["command"]), env=c["env"], ports=c["ports"]) for c in data["containers"]
+            ReplicaContainer(command=tuple(c["command"]), env=c["env"], ports=c["ports"])
+            for c in data["containers"]
         ),
     )

@@ -1,0 +1,120 @@
+"""The closed grammar of braces in `command`, `args` and `env`: which ones are ours, and what they mean.
+
+``{word}`` and ``{endpoint.word}`` with our own words are holes to fill; ``{{index}}`` writes a literal
+``{index}``; every other brace is the user's (JSON, shell, templates) and stays as it is, byte for byte. A brace
+after a dollar sign is the shell's. What looks like a misspelt hole is reported rather than passed on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from callsheet import contract
+
+_NAME = r"[A-Za-z][A-Za-z0-9_-]*"
+_HOLE = re.compile(
+    rf"\{{\{{(?P<escaped>{_NAME}(?:\.[A-Za-z0-9._-]+)?)\}}\}}|(?<!\$)\{{(?P<head>{_NAME})(?:\.(?P<tail>[A-Za-z0-9._-]+))?\}}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A place to fill: ``{head}`` or ``{head.tail}``."""
+
+    head: str
+    tail: str = ""
+
+    def __str__(self) -> str:
+        return f"{{{self.head}.{self.tail}}}" if self.tail else f"{{{self.head}}}"
+
+
+Template = tuple[str | Hole, ...]
+"""Text and holes in their order."""
+
+
+def parse(text: str, endpoints: Collection[str]) -> Template:
+    """Split a string into literal text and holes. `endpoints`: every endpoint's name in the experiment."""
+    parts: list[str | Hole] = []
+    literal = ""
+    position = 0
+    for match in _HOLE.finditer(text):
+        literal += text[position : match.start()]
+        position = match.end()
+        if match["escaped"]:
+            head, _, tail = match["escaped"].partition(".")
+            ours = _is_ours(head, tail, endpoints)
+            literal += match[0][1:-1] if ours else match[0]
+        elif _is_ours(match["head"], match["tail"] or "", endpoints):
+            if literal:
+                parts.append(literal)
+            literal = ""
+            parts.append(Hole(match["head"], match["tail"] or ""))
+        else:
+            literal += match[0]
+    literal += text[position:]
+    if literal or not parts:
+        parts.append(literal)
+    return tuple(parts)
+
+
+def _is_ours(head: str, tail: str, endpoints: Collection[str]) -> bool:
+    """Whether ``{head.tail}`` is a hole, rightly spelt or not."""
+    if not tail:
+        return head in contract.WORDS or bool(_close(head, contract.WORDS))
+    if head in contract.RESERVED_ENDPOINTS or head in endpoints or tail in contract.ENDPOINT_WORDS:
+        return True
+    return bool(_close(head, endpoints) and _close(tail, contract.ENDPOINT_WORDS))
+
+
+def _close(word: str, among: Collection[str]) -> list[str]:
+    return get_close_matches(word, list(among), n=1, cutoff=0.75)
+
+
+def mistake(
+    hole: Hole, endpoints: Collection[str], files: Collection[str], mounts: Collection[str]
+) -> tuple[str, str]:
+    """What is wrong with a hole and how to mend it; two empty strings when it is right."""
+    literal = f"write {{{hole}}} for a literal {hole}"
+    if not hole.tail:
+        wrong = hole.head not in contract.WORDS
+        return _unknown(str(hole), hole.head, contract.WORDS, "{%s}", literal) if wrong else ("", "")
+    if hole.head == contract.FILES:
+        wrong = hole.tail not in files
+        return (
+            _unknown(str(hole), hole.tail, files, "{files.%s}", "add it under spec.files")
+            if wrong
+            else ("", "")
+        )
+    if hole.head == contract.MOUNTS:
+        wrong = hole.tail not in mounts
+        fix = "add it to this container's volumeMounts"
+        return _unknown(str(hole), hole.tail, mounts, "{mounts.%s}", fix) if wrong else ("", "")
+    if hole.head not in endpoints:
+        return _unknown(str(hole), hole.head, endpoints, "{%s." + hole.tail + "}", f"or {literal}")
+    if hole.tail not in contract.ENDPOINT_WORDS:
+        return _unknown(
+            str(hole), hole.tail, contract.ENDPOINT_WORDS, "{" + hole.head + ".%s}", f"or {literal}"
+        )
+    return "", ""
+
+
+def _unknown(shown: str, word: str, among: Collection[str], form: str, otherwise: str) -> tuple[str, str]:
+    message = f"{shown} does not resolve: there is no {word!r}"
+    close = get_close_matches(word, list(among), n=1, cutoff=0.6)
+    if close:
+        return message, f"did you mean {form % close[0]}? {otherwise}"
+    known = ", ".join(form % name for name in sorted(among))
+    return message, f"{'write one of ' + known + '; ' if known else ''}{otherwise}"
+
+
+def fill(template: Template, value: Callable[[Hole], str]) -> str:
+    """The text with every hole filled."""
+    return "".join([part if isinstance(part, str) else value(part) for part in template])
+
+
+def holes(template: Template) -> list[Hole]:
+    """The holes alone."""
+    return [part for part in template if isinstance(part, Hole)]
