@@ -10,11 +10,14 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from callsheet.errors import UserError
-from callsheet.plan.model import Plan
-from callsheet.spec.experiment import Experiment
+
+if TYPE_CHECKING:
+    # For types alone: verbs that only look at runs answer sooner without pydantic.
+    from callsheet.plan.model import Plan
+    from callsheet.spec.experiment import Experiment
 
 Phase = Literal["Pending", "Starting", "Running", "Suspended", "Stopping", "Succeeded", "Failed", "Stopped"]
 FINISHED: tuple[Phase, ...] = ("Succeeded", "Failed", "Stopped")
@@ -125,7 +128,11 @@ class Status:
                 "replicas": [
                     ReplicaStatus(
                         **_known(ReplicaStatus, r)
-                        | {"containers": [ContainerStatus(**_known(ContainerStatus, c)) for c in r["containers"]]}
+                        | {
+                            "containers": [
+                                ContainerStatus(**_known(ContainerStatus, c)) for c in r["containers"]
+                            ]
+                        }
                     )
                     for r in data.get("replicas", [])
                 ],
@@ -152,7 +159,9 @@ class Target:
         role, _, rest = text.partition("/")
         index, _, container = rest.partition("/")
         if not role or (rest and not index.isdecimal()):
-            raise UserError(f"{text!r} names no replica", fix="write ROLE, ROLE/INDEX or ROLE/INDEX/CONTAINER")
+            raise UserError(
+                f"{text!r} names no replica", fix="write ROLE, ROLE/INDEX or ROLE/INDEX/CONTAINER"
+            )
         return Target(role, int(index) if index else None, container or None)
 
     def matches(self, role: str, index: int) -> bool:
@@ -195,20 +204,28 @@ class Run(Protocol):
     def experiment(self) -> str: ...
     def status(self) -> Status:
         """The run now."""
+
     def watch(self, interval: float = 0.5) -> Iterator[Status]:
         """The run now and whenever it changed, the last one being the finished run."""
+
     def wait(self, timeout: float | None = None) -> Status:
         """Block until the run has ended."""
+
     def logs(self, query: LogQuery = ...) -> Iterator[LogLine]:
         """Lines of output, container by container; with `follow`, as they come, until the run has ended."""
+
     def scale(self, replicas: Mapping[str, int]) -> Status:
         """Change the size of elastic roles."""
+
     def restart(self, targets: Sequence[Target]) -> list[str]:
         """Stop and start replicas again; their names."""
+
     def stop(self, *, kill: bool = False, reason: str = "") -> None:
         """Ask every process to end; with `kill`, end it at once. Returns when asked, see `wait`."""
+
     def exec(self, target: Target, command: Sequence[str]) -> int:
         """Run a command beside a replica with its environment; its exit code."""
+
     def delete(self) -> None:
         """Remove the finished run with its results."""
 
@@ -220,12 +237,19 @@ class Backend(Protocol):
 
     def plan(self, experiment: Experiment, *, base: Path) -> Plan:
         """The plan as this backend would run it, nothing started. `base`: the experiment file's folder."""
+
+    def render(self, experiment: Experiment, *, base: Path) -> str:
+        """What this backend would make real, as YAML in its own words: the plan here, manifests on a cluster."""
+
     def unused(self, experiment: Experiment) -> list[str]:
         """One line for each field of the file that this backend does not act on."""
+
     def start(self, experiment: Experiment, *, base: Path, source: str = "", detach: bool = False) -> Run:
         """Start it. Not detached, the run stops when this process goes away. `source`: the file's text, kept."""
+
     def runs(self) -> list[Status]:
         """Known runs, newest first."""
+
     def find(self, reference: str) -> Run:
         """A run by its id, a unique part of the id's beginning, `experiment/id`, or the experiment's name."""
 
@@ -233,6 +257,11 @@ class Backend(Protocol):
 _BACKENDS: dict[str, tuple[str, str]] = {
     "local": ("callsheet.backends.local.backend", "LocalBackend"),
 }
+
+
+def names() -> list[str]:
+    """The backends there are, the default first."""
+    return list(_BACKENDS)
 
 
 def backend(name: str) -> Backend:
