@@ -1,0 +1,135 @@
+"""A run at one moment, as plain data: what `status.json` holds and every view shows.
+
+Stands apart from the backends' protocol because the local supervisor writes it and must stay small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Phase = Literal["Pending", "Starting", "Running", "Suspended", "Stopping", "Succeeded", "Failed", "Stopped"]
+FINISHED: tuple[Phase, ...] = ("Succeeded", "Failed", "Stopped")
+
+
+@dataclass(slots=True)
+class ContainerStatus:
+    """One process."""
+
+    name: str
+    pid: int = 0
+    """0 when it does not run now."""
+    restarts: int = 0
+    ready: bool = False
+    exit_code: int | None = None
+    """How it last ended; minus the signal's number when a signal ended it."""
+    log_bytes: int = 0
+    """Bytes it has written in this run."""
+    log_dropped: int = 0
+    """Bytes of them that are no longer on disk: rotated away, or the disk was full."""
+    log_error: str = ""
+    last_line: str = ""
+
+
+@dataclass(slots=True)
+class ReplicaStatus:
+    """One member of a role."""
+
+    role: str
+    index: int
+    host: str
+    phase: Phase
+    ready: bool = False
+    attempt: int = 0
+    restarts: int = 0
+    """Restarts after failures."""
+    reason: str = ""
+    """Why it is not running or not ready, in one line."""
+    started: float = 0.0
+    """Wall-clock time of its latest start; 0 before the first."""
+    uptime: float = 0.0
+    """Seconds since then, unaffected by changes of the clock."""
+    joined: bool = False
+    """Started by hand with `callsheet join`."""
+    containers: list[ContainerStatus] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """``role/index``."""
+        return f"{self.role}/{self.index}"
+
+
+@dataclass(slots=True)
+class RoleStatus:
+    """Counts of one role."""
+
+    name: str
+    wanted: int = 0
+    ready: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    restarts: int = 0
+
+
+@dataclass(slots=True)
+class Status:
+    """A run at one moment: what `status.json` holds."""
+
+    experiment: str
+    run: str
+    phase: Phase
+    backend: str = "local"
+    reason: str = ""
+    """Why the run is in this phase: one sentence for a person."""
+    exit_code: int | None = None
+    """What `callsheet run` exits with, once finished."""
+    created: float = 0.0
+    finished: float = 0.0
+    uptime: float = 0.0
+    folder: str = ""
+    supervisor: int = 0
+    """Process id of the supervisor."""
+    generation: int = 0
+    """Counts changes of scale."""
+    restarts: int = 0
+    exposed: dict[str, str] = field(default_factory=dict)
+    """Address of each exposed endpoint."""
+    warnings: list[str] = field(default_factory=list)
+    roles: list[RoleStatus] = field(default_factory=list)
+    replicas: list[ReplicaStatus] = field(default_factory=list)
+
+    @property
+    def done(self) -> bool:
+        """Whether the run has ended."""
+        return self.phase in FINISHED
+
+    def to_data(self) -> dict[str, Any]:
+        """As JSON-compatible data."""
+        return asdict(self)
+
+    @staticmethod
+    def from_data(data: Mapping[str, Any]) -> Status:
+        """The inverse of `to_data`; keys of a newer version are ignored."""
+        return Status(
+            **_known(Status, data)
+            | {
+                "roles": [RoleStatus(**_known(RoleStatus, r)) for r in data.get("roles", [])],
+                "replicas": [
+                    ReplicaStatus(
+                        **_known(ReplicaStatus, r)
+                        | {
+                            "containers": [
+                                ContainerStatus(**_known(ContainerStatus, c)) for c in r["containers"]
+                            ]
+                        }
+                    )
+                    for r in data.get("replicas", [])
+                ],
+            }
+        )
+
+
+def _known(cls: type, data: Mapping[str, Any]) -> dict[str, Any]:
+    names: Mapping[str, Any] = cls.__dataclass_fields__  # type: ignore[attr-defined]
+    return {key: value for key, value in data.items() if key in names}
