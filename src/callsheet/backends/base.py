@@ -10,12 +10,15 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from callsheet.backends.status import FINISHED, ContainerStatus, Phase, ReplicaStatus, RoleStatus, Status
 from callsheet.errors import UserError
-from callsheet.plan.model import Plan
-from callsheet.spec.experiment import Experiment
+
+if TYPE_CHECKING:
+    # For types alone: verbs that only look at runs answer sooner without pydantic.
+    from callsheet.plan.model import Plan
+    from callsheet.spec.experiment import Experiment
 
 __all__ = [
     "FINISHED",
