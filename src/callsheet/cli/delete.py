@@ -1,0 +1,96 @@
+"""`callsheet delete`: remove finished runs, never without saying what goes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+import click
+
+from callsheet.backends import base
+from callsheet.cli import options, output, words
+from callsheet.errors import UserError
+
+
+@click.command()
+@options.run(required=False, many=True)
+@click.option(
+    "--older-than",
+    metavar="TIME",
+    callback=options.duration,
+    help="Every run that ended longer ago: 7d, 12h.",
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@options.on
+def command(runs: tuple[str, ...], older_than: float | None, yes: bool, dry_run: bool, on: str) -> None:
+    """Remove finished runs with their results and logs. It says what goes, and asks, before anything is removed."""
+    backend = base.backend(on)
+    if bool(runs) == (older_than is not None):
+        raise UserError(
+            "delete needs to know what to delete", fix="name finished runs, or write --older-than 7d"
+        )
+    chosen = _named(backend, runs) if runs else _old(backend, older_than or 0.0)
+    if not chosen:
+        output.say("No finished run is that old; nothing to delete.")
+        return
+    sizes = [_size(status.folder) for status in chosen]
+    rows = [
+        (
+            s.run,
+            s.experiment,
+            s.phase,
+            words.age(time.time() - s.created),
+            words.size(size),
+            output.short_path(s.folder),
+        )
+        for s, size in zip(chosen, sizes, strict=True)
+    ]
+    output.answer(output.table(("RUN", "EXPERIMENT", "PHASE", "AGE", "SIZE", "FOLDER"), rows, cut=False))
+    total = f"{words.count(len(chosen), 'run')}, {words.size(sum(sizes))}"
+    if dry_run:
+        output.say(f"Would delete {total}; nothing was deleted.")
+        return
+    if not yes:
+        _ask(total)
+    for status in chosen:
+        backend.find(status.run).delete()
+    output.say(f"Deleted {total}.")
+
+
+def _named(backend: base.Backend, runs: Sequence[str]) -> list[base.Status]:
+    found = {status.run: status for status in (backend.find(reference).status() for reference in runs)}
+    active = [status.run for status in found.values() if not status.done]
+    if active:
+        raise UserError(
+            f"{', '.join(active)} has not ended", fix=f"stop it first: `callsheet stop {' '.join(active)}`"
+        )
+    return list(found.values())
+
+
+def _old(backend: base.Backend, seconds: float) -> list[base.Status]:
+    limit = time.time() - seconds
+    return [
+        status for status in backend.runs() if status.done and (status.finished or status.created) < limit
+    ]
+
+
+def _ask(total: str) -> None:
+    if not sys.stdin.isatty():
+        raise UserError(f"{total} would be deleted, and there is no terminal to ask on", fix="add --yes")
+    if not click.confirm(f"Delete {total} for good?", err=True):
+        raise UserError("nothing was deleted")
+
+
+def _size(folder: str) -> int:
+    """Bytes on disk below the folder."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(path, name)).st_blocks * 512
+            except OSError:
+                continue
+    return total

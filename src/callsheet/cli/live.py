@@ -1,0 +1,129 @@
+"""The live view: a few lines at the bottom that say how the roles do, log lines scrolling above them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from callsheet.backends.base import LogLine, ReplicaStatus, RoleStatus, Status
+from callsheet.cli import output, words
+from callsheet.cli.events import Event
+from callsheet.cli.screens import Shown
+
+_STYLES = {"error": "bold red"}
+
+
+class _Raw:
+    """Text that is already fit for the terminal; rich would take milliseconds a line to find that out."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Segment(self._text)
+
+
+class LiveScreen:
+    """Everything on stdout, which is the same terminal as stderr."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(highlight=False, markup=False, emoji=False)
+        self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+        self._live.start()
+
+    def lines(self, lines: Sequence[tuple[Shown, LogLine]]) -> None:
+        colours = not self._console.no_color
+        self._print(
+            "".join(f"{shown.prefixes.of(line)}{words.clean(line.text, colours=colours)}\n" for shown, line in lines)
+        )
+
+    def event(self, shown: Shown | None, event: Event) -> None:
+        who = "" if shown is None or shown.alone else f"{shown.run.experiment}: "
+        self._print(output.paint(f"● {who}{event.text}", event.style) + "\n")
+
+    def refresh(self, runs: Sequence[Shown]) -> None:
+        self._live.update(view(runs), refresh=True)
+
+    def close(self) -> None:
+        # The view would stay as it was in the middle of the run; the summary that follows says how it ended.
+        self._live.update(Text(""))
+        self._live.transient = True
+        self._live.stop()
+
+    def _print(self, text: str) -> None:
+        self._console.print(_Raw(text), end="", crop=False, soft_wrap=True)
+
+
+def view(runs: Sequence[Shown]) -> RenderableType:
+    """The state of the runs in as many lines as they have roles, and a headline each."""
+    parts: list[RenderableType] = []
+    for shown in runs:
+        if shown.status is None:
+            continue
+        parts.append(_headline(shown.status, shown.since))
+        if not shown.status.done:
+            parts.append(_roles(shown, shown.status))
+    return Group(*parts)
+
+
+def _headline(status: Status, since: float) -> Text:
+    line = Text("─── ", style="dim", no_wrap=True, overflow="ellipsis")
+    line.append(status.experiment, style="bold not dim")
+    line.append(f"  {status.run}  ")
+    colour = output.PHASE_COLOURS[status.phase]
+    line.append(status.phase, style=f"{_STYLES.get(colour, colour)} not dim")
+    line.append(f"  {words.age(status.uptime + since)}")
+    for name, address in status.exposed.items():
+        line.append(f"  {name} ", style="dim")
+        line.append(address, style="not dim")
+    if status.reason:
+        line.append(f"  {status.reason}", style="not dim")
+    return line
+
+
+def _roles(shown: Shown, status: Status) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True, header_style="dim")
+    for name in ("ROLE", "READY", "RESTARTS", "CPU", "MEM", "UPTIME"):
+        table.add_column(name, no_wrap=True, justify="left" if name == "ROLE" else "right")
+    table.add_column("LAST LINE", no_wrap=True, overflow="ellipsis", ratio=1)
+    for role in status.roles:
+        replicas = [replica for replica in status.replicas if replica.role == role.name]
+        table.add_row(*_row(shown, role, replicas))
+    return table
+
+
+def _row(shown: Shown, role: RoleStatus, replicas: Iterable[ReplicaStatus]) -> list[RenderableType]:
+    running = [replica for replica in replicas if any(c.pid for c in replica.containers)]
+    usage = shown.usage.get(role.name)
+    oldest = max((replica.uptime for replica in running), default=None)
+    return [
+        Text(role.name, style=shown.prefixes.colour(role.name)),
+        _ready(role),
+        Text(str(role.restarts), style="yellow" if role.restarts else ""),
+        f"{usage.cpu:.1f}" if usage else "-",
+        words.size(usage.memory) if usage else "-",
+        words.age(oldest + shown.since) if oldest is not None else "-",
+        _last_line(shown, role),
+    ]
+
+
+def _ready(role: RoleStatus) -> Text:
+    text = Text(f"{role.ready}/{role.wanted}", style="green" if role.ready >= role.wanted else "yellow")
+    if role.succeeded:
+        text = Text(f"{role.succeeded} done, ", style="green") + text
+    if role.failed:
+        text = Text(f"{role.failed} failed, ", style="red") + text
+    return text
+
+
+def _last_line(shown: Shown, role: RoleStatus) -> Text:
+    line = shown.last.get(role.name)
+    if line is None:
+        return Text("")
+    text = words.clean(line.text, colours=False).expandtabs()
+    return Text(f"{line.index}: {text}" if role.wanted > 1 else text, style="dim")

@@ -1,0 +1,104 @@
+"""`callsheet logs`: the output of any choice of replicas, now or as it comes, of running and finished runs."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import click
+
+from callsheet.backends import base
+from callsheet.cli import options, output, words
+from callsheet.cli.prefix import Prefixes
+from callsheet.errors import UserError
+
+
+@click.command()
+@options.run(required=False)
+@options.targets()
+@click.option("-f", "--follow", is_flag=True, help="Keep printing until the run ends.")
+@click.option("--since", metavar="TIME", callback=options.duration, help="Only the last 5m, 1h30m, ...")
+@click.option(
+    "--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each container."
+)
+@click.option("--grep", metavar="REGEX", help="Only lines that match.")
+@options.container
+@options.on
+def command(
+    run: str | None,
+    targets: tuple[str, ...],
+    follow: bool,
+    since: float | None,
+    tail: int | None,
+    grep: str | None,
+    container: str | None,
+    on: str,
+) -> None:
+    """Print the output of replicas: of every one, or of the chosen roles and replicas.
+
+    TARGET is ROLE, ROLE/INDEX or ROLE/INDEX/CONTAINER. With -f, replicas that appear later are followed too.
+    Without RUN it is the newest active run; `callsheet logs actor/0` works then as well.
+    """
+    found, wanted = _chosen(base.backend(on), run, [base.Target.parse(text) for text in targets])
+    status = found.status()
+    for target in wanted:
+        # A replica that is not there yet can be waited for; a role that is not in the file never comes.
+        options.check_target(status, target if not follow else base.Target(target.role))
+    if grep is not None:
+        _check_regex(grep)
+    query = base.LogQuery(
+        targets=wanted, container=container, follow=follow, tail=tail, since=since, grep=grep
+    )
+    prefixes = Prefixes([role.name for role in status.roles])
+    one = not follow and _containers(status, wanted, container) == 1
+    screen = output.is_terminal(sys.stdout)
+    write = sys.stdout.write
+    for line in found.logs(query):
+        text = words.clean(line.text, colours=output.has_colour(sys.stdout)) if screen else line.text
+        write(f"{text}\n" if one else f"{prefixes.of(line)}{text}\n")
+        if follow:
+            sys.stdout.flush()
+
+
+def _chosen(
+    backend: base.Backend, run: str | None, targets: list[base.Target]
+) -> tuple[base.Run, list[base.Target]]:
+    """The run and the targets; the first word may be a target of the newest run when no run has that name."""
+    try:
+        return options.find(backend, run), targets
+    except UserError:
+        if run is None:
+            raise
+        try:
+            first = base.Target.parse(run)
+            newest = options.find(backend, None, quiet=True)
+            known = [role.name for role in newest.status().roles]
+        except UserError:
+            known = []
+        if not known or first.role not in known:
+            raise
+        return newest, [first, *targets]
+
+
+def _check_regex(pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise UserError(
+            f"--grep {pattern!r} is not a regular expression: {error}",
+            fix="put a backslash before ( [ * + ? . |",
+        ) from None
+
+
+def _containers(status: base.Status, targets: list[base.Target], container: str | None) -> int:
+    """How many logs are chosen; a prefix tells them apart when there are several."""
+    return sum(
+        1
+        for replica in status.replicas
+        for c in replica.containers
+        if container in (None, c.name)
+        and (
+            not targets
+            or any(t.matches(replica.role, replica.index) and t.container in (None, c.name) for t in targets)
+        )
+    )

@@ -1,0 +1,18 @@
+"""Short remarks that several verbs make on stderr."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from callsheet.cli import output
+
+if TYPE_CHECKING:
+    from callsheet.backends.base import Backend
+    from callsheet.spec.experiment import Experiment
+
+
+def unused(backend: Backend, experiment: Experiment) -> None:
+    """Say once which fields of the file this backend does not act on."""
+    fields = backend.unused(experiment)
+    if fields:
+        output.say(f"Note: not acted on by --on {backend.name}: {'; '.join(fields)}.", "dim")

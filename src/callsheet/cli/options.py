@@ -1,0 +1,172 @@
+"""The arguments that verbs share, their completion in a shell, and how a word on the command line becomes a run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from callsheet.backends import base
+from callsheet.cli import output
+from callsheet.errors import CallsheetError, UserError
+
+if TYPE_CHECKING:
+    from callsheet.plan.load import Loaded
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+def files(function: Decorated) -> Decorated:
+    """`-f` and `--set`: which experiments."""
+    for option in (
+        click.option(
+            "--set",
+            "sets",
+            multiple=True,
+            metavar="PATH=VALUE",
+            help="Change a value of the file, such as roles.actor.replicas=8; repeatable.",
+        ),
+        click.option(
+            "-f",
+            "--file",
+            "files",
+            multiple=True,
+            required=True,
+            metavar="FILE",
+            type=click.Path(allow_dash=True),
+            help="A file, a folder of files, or - for standard input; repeatable.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def on(function: Decorated) -> Decorated:
+    """`--on`: which backend."""
+    return click.option(
+        "--on",
+        type=click.Choice(base.names()),
+        default=base.names()[0],
+        envvar="CALLSHEET_ON",
+        show_default=True,
+        show_envvar=True,
+        help="The backend.",
+    )(function)
+
+
+def form(*choices: str) -> Callable[[Decorated], Decorated]:
+    """`-o`: in which form the answer is printed."""
+    return click.option("-o", "--output", "form", type=click.Choice(choices), help="The answer's form.")
+
+
+def watch(function: Decorated) -> Decorated:
+    """`-w`: keep showing."""
+    return click.option("-w", "--watch", is_flag=True, help="Keep showing what changes.")(function)
+
+
+def container(function: Decorated) -> Decorated:
+    """`-c`: which container of a group."""
+    return click.option("-c", "--container", metavar="CONTAINER", help="Which container of a group.")(
+        function
+    )
+
+
+def run(*, required: bool = True, many: bool = False) -> Callable[[Decorated], Decorated]:
+    """The argument RUN: an id, the beginning of one, or an experiment's name."""
+    if many:
+        return click.argument(
+            "runs", metavar="RUN..." if required else "[RUN]...", nargs=-1, required=required, shell_complete=_complete_run
+        )
+    return click.argument("run", required=required, shell_complete=_complete_run)
+
+
+def targets(*, required: bool = False) -> Callable[[Decorated], Decorated]:
+    """The arguments TARGET: ROLE, ROLE/INDEX or ROLE/INDEX/CONTAINER."""
+    return click.argument(
+        "targets", metavar="TARGET..." if required else "[TARGET]...", nargs=-1, required=required, shell_complete=complete_target
+    )
+
+
+def duration(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    """Seconds in an option such as `--since 5m`."""
+    if value is None:
+        return None
+    from callsheet.spec.quantity import parse_duration
+
+    try:
+        return parse_duration(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a duration; write 90s, 15m, 1h30m or 7d.") from None
+
+
+def load(paths: Sequence[str], sets: Sequence[str]) -> list[Loaded]:
+    """The experiments of `-f` and `--set`."""
+    from callsheet.plan.load import load as load_files
+
+    return load_files(paths, sets=sets, stdin=sys.stdin)
+
+
+def find(backend: base.Backend, reference: str | None, *, quiet: bool = False) -> base.Run:
+    """The run that is meant: by name, or else the newest that is active, or else the newest."""
+    if reference:
+        return backend.find(reference)
+    known = backend.runs()
+    if not known:
+        raise UserError("there is no run yet", fix="start one with `callsheet run -f FILE`")
+    candidates = [status for status in known if not status.done] or known
+    if len(candidates) > 1 and not quiet:
+        output.say(f"The newest of {len(candidates)} runs: {candidates[0].run}.", "dim")
+    return backend.find(candidates[0].run)
+
+
+def check_target(status: base.Status, target: base.Target) -> None:
+    """Refuse a role, index or container that the run does not have."""
+    roles = [role.name for role in status.roles]
+    if target.role not in roles:
+        raise UserError(
+            f"run {status.run} has no role {target.role!r}", fix=f"choose one of: {', '.join(roles)}"
+        )
+    if target.index is None:
+        return
+    replicas = {r.index: r for r in status.replicas if r.role == target.role}
+    if target.index not in replicas:
+        there = f"{target.role}/{min(replicas)} to {target.role}/{max(replicas)}" if replicas else "none now"
+        raise UserError(
+            f"run {status.run} has no replica {target.role}/{target.index}", fix=f"there are: {there}"
+        )
+    names = [c.name for c in replicas[target.index].containers]
+    if target.container and target.container not in names:
+        raise UserError(
+            f"{target.role}/{target.index} has no container {target.container!r}",
+            fix=f"choose one of: {', '.join(names)}",
+        )
+
+
+def _complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    from click.shell_completion import CompletionItem
+
+    taken = ctx.params.get(param.name or "") or ()
+    try:
+        known = base.backend(ctx.params.get("on") or base.names()[0]).runs()
+    except CallsheetError:
+        return []
+    # Verbs that change a run take active ones; those that look or delete take all.
+    every = ctx.info_name in ("status", "logs", "delete")
+    return [
+        CompletionItem(status.run, help=f"{status.experiment}, {status.phase}")
+        for status in known
+        if status.run.startswith(incomplete) and status.run not in taken and (every or not status.done)
+    ]
+
+
+def complete_target(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of the run's roles and replicas."""
+    try:
+        backend = base.backend(ctx.params.get("on") or base.names()[0])
+        status = find(backend, ctx.params.get("run"), quiet=True).status()
+    except CallsheetError:
+        return []
+    known = [*(role.name for role in status.roles), *(replica.name for replica in status.replicas)]
+    return [name for name in known if name.startswith(incomplete)]

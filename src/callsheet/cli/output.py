@@ -1,0 +1,151 @@
+"""Where everything that the command line prints goes out: answers on stdout, all else on stderr.
+
+Colour only where a person looks: a terminal, and no NO_COLOR. `-o json` prints JSON and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from callsheet.cli.words import RESET, clean, shorten, width
+
+_CODES = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+    "error": "1;31",
+}
+ROLE_COLOURS = ("cyan", "magenta", "green", "yellow", "blue")
+PHASE_COLOURS = {
+    "Running": "green",
+    "Succeeded": "green",
+    "Failed": "error",
+    "Pending": "yellow",
+    "Starting": "yellow",
+    "Stopping": "yellow",
+    "Suspended": "yellow",
+    "Stopped": "dim",
+}
+_GAP = "   "
+
+
+def prepare_streams() -> None:
+    """Let undecodable bytes of a log pass through, and never fail on a character that the terminal lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            utf8 = (stream.encoding or "").lower().replace("-", "") == "utf8"
+            reconfigure(errors="surrogateescape" if utf8 else "replace")
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a person reads the stream on a screen that understands more than plain lines."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Whether to colour what goes there."""
+    return is_terminal(stream) and not os.environ.get("NO_COLOR")
+
+
+def paint(text: str, style: str, stream: TextIO | None = None) -> str:
+    """The text in a style, where the stream (stdout when absent) shows it."""
+    if not style or not has_colour(stream or sys.stdout):
+        return text
+    return f"\x1b[{_CODES[style]}m{text}{RESET}"
+
+
+def answer(text: str) -> None:
+    """Print what was asked for."""
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    sys.stdout.flush()
+
+
+def say(text: str, style: str = "") -> None:
+    """Tell the person something beside the answer."""
+    sys.stdout.flush()
+    sys.stderr.write(paint(text, style, sys.stderr) + "\n")
+    sys.stderr.flush()
+
+
+def complain(message: str, fix: str = "") -> None:
+    """Print an error and what to do about it."""
+    say(f"{paint('error:', 'error', sys.stderr)} {message}" + (f"\n  fix: {fix}" if fix else ""))
+
+
+def next_commands(commands: Sequence[tuple[str, str]]) -> None:
+    """Show what a person is likely to type now."""
+    longest = max(len(command) for command, _ in commands)
+    say("Next:")
+    for command, purpose in commands:
+        say(f"  {command.ljust(longest)}{_GAP}{paint('# ' + purpose, 'dim', sys.stderr)}")
+
+
+def structured(data: Any, form: str) -> str:
+    """Data as JSON or YAML text."""
+    if form == "json":
+        import json
+
+        return json.dumps(data, indent=2)
+    import yaml
+
+    return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110))
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, cut: bool = True) -> str:
+    """Columns aligned by spaces. On a terminal the last column is cut at its edge unless `cut` is false.
+
+    The column PHASE is coloured.
+    """
+    lines = [list(header), *(list(row) for row in rows)]
+    widths = [max(width(line[column]) for line in lines) for column in range(len(header))]
+    used = sum(widths[:-1]) + len(_GAP) * (len(header) - 1)
+    room = screen_columns() - used if cut and is_terminal(sys.stdout) else 0
+    phase = list(header).index("PHASE") if "PHASE" in header else -1
+    text = []
+    for number, line in enumerate(lines):
+        cells = [cell + " " * (widths[column] - width(cell)) for column, cell in enumerate(line[:-1])]
+        cells.append(shorten(line[-1], max(room, 20)) if room else line[-1])
+        if number == 0:
+            text.append(paint(_GAP.join(cells).rstrip(), "bold"))
+            continue
+        if phase >= 0:
+            cells[phase] = paint(cells[phase], PHASE_COLOURS.get(line[phase], ""))
+        text.append(_GAP.join(cells).rstrip())
+    return "\n".join(text)
+
+
+def screen_columns() -> int:
+    """Columns of the terminal."""
+    return shutil.get_terminal_size().columns
+
+
+def screen_lines() -> int:
+    """Lines of the terminal."""
+    return shutil.get_terminal_size().lines
+
+
+def fit(line: str, columns: int) -> str:
+    """A line of ours cut to the screen; a cut line loses its colours."""
+    plain = clean(line, colours=False)
+    return line if width(plain) <= columns else shorten(plain, columns)
+
+
+def short_path(path: str) -> str:
+    """A path as one would type it here: relative below the working directory, `~` below the home folder."""
+    if not path:
+        return "-"
+    for base, mark in ((Path.cwd(), ""), (Path.home(), "~/")):
+        if Path(path).is_relative_to(base) and base != Path("/"):
+            return mark + str(Path(path).relative_to(base))
+    return path

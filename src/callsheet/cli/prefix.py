@@ -1,0 +1,42 @@
+"""Who wrote a line: `role/index` before the text, in the same colour for a role throughout a run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from callsheet.backends.base import LogLine
+from callsheet.cli import output
+
+_WIDEST = 24
+
+
+class Prefixes:
+    """The prefixes of one run's lines; on a terminal they are coloured, and as wide as the widest so far."""
+
+    def __init__(self, roles: Sequence[str], experiment: str = "") -> None:
+        self._colours = {role: _colour(number) for number, role in enumerate(roles)}
+        self._experiment = f"{experiment}/" if experiment else ""
+        self._terminal = output.is_terminal(sys.stdout)
+        self._width = 0
+
+    def colour(self, role: str) -> str:
+        """The role's colour."""
+        return self._colours.setdefault(role, _colour(len(self._colours)))
+
+    def name(self, line: LogLine) -> str:
+        """``role/index``, and the container where the role is a group."""
+        inside = "" if line.container in ("", line.role) else f"/{line.container}"
+        return f"{self._experiment}{line.role}/{line.index}{inside}"
+
+    def of(self, line: LogLine) -> str:
+        """What stands before the line's text."""
+        name = self.name(line)
+        if not self._terminal:
+            return f"{name} | "
+        self._width = min(_WIDEST, max(self._width, len(name)))
+        return output.paint(f"{name.ljust(self._width)} │ ", self.colour(line.role))
+
+
+def _colour(number: int) -> str:
+    return output.ROLE_COLOURS[number % len(output.ROLE_COLOURS)]

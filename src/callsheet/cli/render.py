@@ -1,0 +1,21 @@
+"""`callsheet render`: what the chosen backend would make of the files, for reading, diffing and piping."""
+
+from __future__ import annotations
+
+import click
+
+from callsheet.backends import base
+from callsheet.cli import options, output
+
+
+@click.command()
+@options.files
+@options.on
+def command(files: tuple[str, ...], sets: tuple[str, ...], on: str) -> None:
+    """Print what a backend would make of the files, as YAML: on this machine, the plan.
+
+    Nothing is started. Several experiments come as several YAML documents.
+    """
+    backend = base.backend(on)
+    texts = [backend.render(item.experiment, base=item.base) for item in options.load(files, sets)]
+    output.answer("---\n".join(text if text.endswith("\n") else text + "\n" for text in texts))

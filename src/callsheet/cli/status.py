@@ -1,0 +1,116 @@
+"""`callsheet status`: one run, role by role and replica by replica."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from callsheet.backends import base
+from callsheet.cli import options, output, words
+from callsheet.cli.watching import Redrawn
+
+
+@click.command()
+@options.run(required=False)
+@options.watch
+@options.on
+@options.form("json", "yaml", "wide", "name")
+def command(run: str | None, watch: bool, on: str, form: str | None) -> None:
+    """Show one run with its roles and replicas: the newest active one unless RUN names another.
+
+    RUN is a run's id, the beginning of one, or an experiment's name.
+    """
+    found = options.find(base.backend(on), run)
+    if not watch:
+        output.answer(shown(found.status(), form))
+        return
+    last = None
+    with Redrawn() as screen:
+        for last in found.watch(1.0):
+            screen.show(shown(last, form), key=_without_clock(last))
+    if last is not None and output.is_terminal(sys.stdout):
+        output.answer(shown(last, form))
+
+
+def shown(status: base.Status, form: str | None) -> str:
+    """The run in the wanted form."""
+    if form in ("json", "yaml"):
+        return output.structured(status.to_data(), form)
+    if form == "name":
+        return status.run
+    parts = [_head(status), _roles(status), _replicas(status)]
+    if form == "wide":
+        parts.append(_containers(status))
+    return "\n\n".join(parts)
+
+
+def _head(status: base.Status) -> str:
+    ready = sum(role.ready for role in status.roles)
+    wanted = sum(role.wanted for role in status.roles)
+    phase = output.paint(status.phase, output.PHASE_COLOURS[status.phase])
+    facts = [
+        ("run", status.run),
+        ("experiment", status.experiment),
+        ("phase", phase if status.done else f"{phase}, {ready} of {wanted} ready"),
+        ("reason", status.reason),
+        ("started", f"{_clock(status.created)} ({words.age(time.time() - status.created)} ago)"),
+        ("ended", f"{_clock(status.finished)}, exit code {status.exit_code}" if status.done else ""),
+        ("folder", output.short_path(status.folder)),
+        *((f"{name} at", address) for name, address in status.exposed.items()),
+        *(("warning", output.paint(warning, "yellow")) for warning in status.warnings),
+    ]
+    longest = max(len(name) for name, value in facts if value)
+    return "\n".join(f"{name.ljust(longest)}   {value}" for name, value in facts if value)
+
+
+def _roles(status: base.Status) -> str:
+    rows = [
+        (r.name, f"{r.ready}/{r.wanted}", str(r.succeeded), str(r.failed), str(r.restarts))
+        for r in status.roles
+    ]
+    return output.table(("ROLE", "READY", "SUCCEEDED", "FAILED", "RESTARTS"), rows)
+
+
+def _replicas(status: base.Status) -> str:
+    rows = [
+        (
+            replica.name + (" (joined)" if replica.joined else ""),
+            replica.phase,
+            "yes" if replica.ready else "no",
+            str(replica.restarts),
+            words.age(replica.uptime) if replica.uptime else "-",
+            replica.host,
+            replica.reason,
+        )
+        for replica in status.replicas
+    ]
+    return output.table(("REPLICA", "PHASE", "READY", "RESTARTS", "UPTIME", "ADDRESS", "REASON"), rows)
+
+
+def _containers(status: base.Status) -> str:
+    rows = [
+        (
+            f"{replica.name}/{c.name}",
+            str(c.pid or "-"),
+            str(c.restarts),
+            "-" if c.exit_code is None else str(c.exit_code),
+            words.size(c.log_bytes),
+            words.size(c.log_dropped) if c.log_dropped else "-",
+            c.log_error or words.clean(c.last_line, colours=False),
+        )
+        for replica in status.replicas
+        for c in replica.containers
+    ]
+    return output.table(("CONTAINER", "PID", "RESTARTS", "EXIT", "LOG", "DROPPED", "LAST LINE"), rows)
+
+
+def _clock(moment: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
+
+
+def _without_clock(status: base.Status) -> list[object]:
+    """What makes two moments of a run differ for a reader: not the passing of time, not the logs."""
+    replicas = [(r.name, r.phase, r.ready, r.attempt, r.reason) for r in status.replicas]
+    return [status.phase, status.reason, status.warnings, replicas]

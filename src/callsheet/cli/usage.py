@@ -1,0 +1,103 @@
+"""How much processor and memory the replicas use: one scan of /proc for all of them.
+
+A process belongs to a replica when it descends from the replica's process or shares its session, so what a
+replica starts counts too. On systems without /proc there is no answer.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+PROC = "/proc"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What some processes use now."""
+
+    cpu: float = 0.0
+    """Processors: 1.0 is one of them, busy."""
+    memory: int = 0
+    """Bytes in RAM."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    parent: int
+    session: int
+    ticks: int
+    born: int
+    pages: int
+
+
+class Sampler:
+    """Remembers the previous scan: processor time is a difference."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, _Process] = {}
+        self._when = 0.0
+
+    def sample(self, pids: Mapping[str, Iterable[int]]) -> dict[str, Usage]:
+        """The use of each named set of processes; empty where the system does not tell."""
+        table = _scan()
+        now = time.monotonic()
+        owner = _owners(table, {pid: name for name, members in pids.items() for pid in members})
+        tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+        elapsed = now - self._when if self._before else 0.0
+        cpu: dict[str, float] = {}
+        memory: dict[str, int] = {}
+        for pid, name in owner.items():
+            process, before = table[pid], self._before.get(pid)
+            memory[name] = memory.get(name, 0) + process.pages * page
+            if elapsed > 0:
+                known = before is not None and before.born == process.born
+                spent = process.ticks - (before.ticks if before is not None and known else 0)
+                cpu[name] = cpu.get(name, 0.0) + spent / tick / elapsed
+        self._before, self._when = table, now
+        return {name: Usage(cpu.get(name, 0.0), used) for name, used in memory.items()}
+
+
+def _owners(table: Mapping[int, _Process], roots: Mapping[int, str]) -> dict[int, str]:
+    """Whose each process is: its own name, its session's, or that of its nearest ancestor with one."""
+    owners: dict[int, str] = {}
+    for start in table:
+        path, pid = [], start
+        while pid in table and pid not in owners:
+            path.append(pid)
+            name = roots.get(pid) or roots.get(table[pid].session)
+            if name is not None:
+                owners[pid] = name
+                break
+            pid = table[pid].parent
+        if pid in owners:
+            owners.update(dict.fromkeys(path, owners[pid]))
+    return owners
+
+
+def _scan() -> dict[int, _Process]:
+    table = {}
+    try:
+        names = os.listdir(PROC)
+    except OSError:
+        return {}
+    for name in names:
+        if not name.isdecimal():
+            continue
+        try:
+            with open(f"{PROC}/{name}/stat", "rb") as file:
+                # The command's name stands in parentheses and may hold anything, parentheses too.
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        if len(fields) > 21:
+            table[int(name)] = _Process(
+                parent=int(fields[1]),
+                session=int(fields[3]),
+                ticks=int(fields[11]) + int(fields[12]),
+                born=int(fields[19]),
+                pages=int(fields[21]),
+            )
+    return table

@@ -1,0 +1,78 @@
+"""Numbers and foreign text made fit for a person's screen: ages, sizes, and log lines that cannot break it."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+_ESCAPE = re.compile(
+    r"\x1b\[[0-9;:]*m"  # colours, kept or dropped by the caller
+    r"|\x1b\[[0-?]*[ -/]*[@-~]?"  # every other control sequence: cursor, screen, modes
+    r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # titles, hyperlinks and other strings up to their end
+    r"|\x1b[ -/]*[0-~]?"  # two-character escapes
+    r"|[\x00-\x08\x0a-\x1f\x7f-\x9f]",  # bare control characters, tab excepted
+    re.DOTALL,
+)
+RESET = "\x1b[0m"
+LONGEST_LINE = 2000
+
+
+def age(seconds: float) -> str:
+    """A length of time in at most two units: ``45s``, ``3m12s``, ``2h5m``, ``3d4h``."""
+    whole = max(0, int(seconds))
+    for place, (length, unit) in enumerate(_UNITS):
+        if whole >= length:
+            smaller, name = (_UNITS[place + 1]) if place + 1 < len(_UNITS) else (1, "s")
+            rest = whole % length // smaller
+            return f"{whole // length}{unit}{f'{rest}{name}' if rest else ''}"
+    return f"{whole}s"
+
+
+def size(count: float) -> str:
+    """Bytes with the unit that keeps the number short: ``512 B``, ``1.5 MiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def count(number: int, noun: str) -> str:
+    """``1 replica``, ``1,200 replicas``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def clean(text: str, *, colours: bool) -> str:
+    """A log line that moves no cursor and clears no screen; its own colours stay when wanted."""
+    text = text.rstrip("\r\n")
+    if "\r" in text:
+        # A progress bar rewrites its line: what a terminal would show at the end is the last part.
+        text = text.rpartition("\r")[2]
+    if len(text) > LONGEST_LINE:
+        text = f"{text[:LONGEST_LINE]}… ({len(text) - LONGEST_LINE:,} more characters)"
+    if text.isprintable():
+        return text
+    text = _ESCAPE.sub(lambda match: match[0] if colours and _COLOUR.fullmatch(match[0]) else "", text)
+    return text + RESET if colours and "\x1b" in text else text
+
+
+def width(text: str) -> int:
+    """How many columns a terminal gives to the text."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        for char in text
+    )
+
+
+def shorten(text: str, columns: int) -> str:
+    """The text cut to so many columns, with an ellipsis where something was cut."""
+    if columns <= 0 or width(text) <= columns:
+        return text
+    kept = text
+    while kept and width(kept) > columns - 1:
+        kept = kept[: -max(1, (width(kept) - columns + 1) // 2)]
+    return kept + "…"
