@@ -1,0 +1,37 @@
+"""Asks every process of the experiment who it is, at its stable address.
+
+Beside a replica (`callsheet exec`) the address book is in the environment; by hand, name the file or the
+addresses: ``python jump.py localhost:9991 localhost:9992``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import web
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("address", nargs="*", metavar="HOST:PORT", help="ask these alone")
+    parser.add_argument("--addresses", metavar="FILE", help="the run's address book")
+    options = parser.parse_args()
+    book = {"": options.address} if options.address else web.addresses(options.addresses)
+    if not book:
+        sys.exit("nobody to ask: name addresses, or a run's address book with --addresses FILE")
+
+    silent = 0
+    for endpoint, found in sorted(book.items()):
+        for index, address in enumerate(found):
+            name = f"{endpoint}/{index}" if endpoint else "-"
+            try:
+                print(f"{name:10} {address:22} {web.ask(address)}")
+            except web.Unreachable as error:
+                silent += 1
+                print(f"{name:10} {address:22} {error}")
+    sys.exit(1 if silent else 0)
+
+
+if __name__ == "__main__":
+    main()
