@@ -60,7 +60,9 @@ def ask(address: str) -> str:
             return response.read().decode().strip()
     except HTTPError as error:
         with error:
-            raise Unreachable(f"http://{address} answers {error.code}: {error.read().decode().strip()}") from None
+            raise Unreachable(
+                f"http://{address} answers {error.code}: {error.read().decode().strip()}"
+            ) from None
     except (URLError, OSError, http.client.HTTPException) as error:
         raise Unreachable(f"no answer from http://{address}: {getattr(error, 'reason', error)}") from None
 

@@ -15,7 +15,7 @@ import sys
 import zmq
 
 EPISODES = 16
-NOISE = 0.3
+NOISE = 0.1
 ANSWER_MILLISECONDS = 2000
 TRIES = 15
 
@@ -53,13 +53,16 @@ def main() -> None:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     chance = random.Random(options.env)
-    with zmq.Context() as context, connect(context, "REPLAY_SERVER") as replay:
-        with connect(context, "PARAMETER_SERVER") as parameters:
+    with (
+        zmq.Context() as context,
+        connect(context, "REPLAY_SERVER") as replay,
+        connect(context, "PARAMETER_SERVER") as parameters,
+    ):
+        policy = ask(parameters, "parameters")
+        goal = [chance.uniform(-1, 1) for _ in policy["numbers"]]
+        while not policy["done"]:
+            ask(replay, [episode(goal, policy["numbers"], chance) for _ in range(EPISODES)])
             policy = ask(parameters, "parameters")
-            goal = [chance.uniform(-1, 1) for _ in policy["numbers"]]
-            while not policy["done"]:
-                ask(replay, [episode(goal, policy["numbers"], chance) for _ in range(EPISODES)])
-                policy = ask(parameters, "parameters")
     print(f"done at version {policy['version']}", flush=True)
 
 

@@ -97,10 +97,13 @@ def main() -> None:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     policy = Policy()
-    with zmq.Context() as context, bind(context, "REPLAY_SERVER") as replay:
-        with bind(context, "PARAMETER_SERVER") as parameters:
-            show_progress(policy)
-            serve(policy, replay, parameters, options.updates)
+    with (
+        zmq.Context() as context,
+        bind(context, "REPLAY_SERVER") as replay,
+        bind(context, "PARAMETER_SERVER") as parameters,
+    ):
+        show_progress(policy)
+        serve(policy, replay, parameters, options.updates)
     print(f"learnt: return {policy.returns[0]:.3f} -> {policy.returns[-1]:.3f}", flush=True)
 
 

@@ -36,7 +36,7 @@ def _say(details: ErrorDetails, cls: type[BaseModel]) -> tuple[str, str]:
         return f"there is no field {last!r}", _near(str(last), cls, details)
     if kind == "string_type":
         plain = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return f"{value!r} is not a string", f'write "{value}"' if plain else "write it in quotes"
+        return f"{value!r} is not text", f'write "{value}"' if plain else "write it in quotes"
     if kind in ("int_type", "int_from_float"):
         return f"{value!r} is not a whole number", "write a whole number without quotes"
     if kind == "bool_type":
