@@ -54,22 +54,26 @@ def _replicas(before: Status | None, after: Status) -> list[Event]:
 
 def _news(before: ReplicaStatus | None, after: ReplicaStatus) -> tuple[str, str]:
     """What is new about one replica, and how it is coloured."""
-    if before is not None and before.phase != after.phase or before is None and after.phase == "Failed":
-        if after.phase == "Failed":
-            return f"failed: {after.reason}" if after.reason else "failed", "red"
-        if after.phase == "Succeeded":
-            return "finished", "green"
+    ended = before is None or before.phase != after.phase
+    if ended and after.phase == "Failed":
+        return f"failed: {after.reason}" if after.reason else "failed", "red"
+    if ended and after.phase == "Succeeded":
+        return "finished", "green"
     attempt = before.attempt if before else 0
     if after.attempt > attempt:
-        ready = " and ready" if after.ready else ""
-        return f"restarted{ready} (attempt {after.attempt})", "yellow"
+        return f"restarted{' and ready' if after.ready else ''} (attempt {after.attempt})", "yellow"
     if before is not None and after.restarts > before.restarts:
-        return f"ended and will be restarted: {after.reason}" if after.reason else "will be restarted", "yellow"
+        return (
+            f"ended and will be restarted: {after.reason}" if after.reason else "will be restarted",
+            "yellow",
+        )
     started = after.started > 0 and (before is None or before.started == 0)
     ready = after.ready and (before is None or not before.ready)
     if started or ready:
         joined = " (joined by hand)" if after.joined and started else ""
-        return " and ".join(word for word, said in (("started", started), ("ready", ready)) if said) + joined, "dim"
+        return " and ".join(
+            word for word, said in (("started", started), ("ready", ready)) if said
+        ) + joined, "dim"
     if before is not None and before.ready and not after.ready and after.phase == "Running":
         return f"is no longer ready: {after.reason}" if after.reason else "is no longer ready", "yellow"
     return "", ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -14,7 +15,9 @@ from callsheet.backends.base import LogLine, ReplicaStatus, RoleStatus, Status
 from callsheet.cli import output, words
 from callsheet.cli.events import Event
 from callsheet.cli.screens import Shown
+from callsheet.cli.usage import Sampler
 
+_SAMPLE = 1.0
 _STYLES = {"error": "bold red"}
 
 
@@ -33,13 +36,20 @@ class LiveScreen:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, markup=False, emoji=False)
-        self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+        self._live = Live(
+            console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+        )
+        self._sampler = Sampler()
+        self._sampled = 0.0
         self._live.start()
 
     def lines(self, lines: Sequence[tuple[Shown, LogLine]]) -> None:
         colours = not self._console.no_color
         self._print(
-            "".join(f"{shown.prefixes.of(line)}{words.clean(line.text, colours=colours)}\n" for shown, line in lines)
+            "".join(
+                f"{shown.prefixes.of(line)}{words.clean(line.text, colours=colours)}\n"
+                for shown, line in lines
+            )
         )
 
     def event(self, shown: Shown | None, event: Event) -> None:
@@ -47,6 +57,9 @@ class LiveScreen:
         self._print(output.paint(f"● {who}{event.text}", event.style) + "\n")
 
     def refresh(self, runs: Sequence[Shown]) -> None:
+        if time.monotonic() >= self._sampled + _SAMPLE:
+            self._sampled = time.monotonic()
+            self._sample(runs)
         self._live.update(view(runs), refresh=True)
 
     def close(self) -> None:
@@ -54,6 +67,17 @@ class LiveScreen:
         self._live.update(Text(""))
         self._live.transient = True
         self._live.stop()
+
+    def _sample(self, runs: Sequence[Shown]) -> None:
+        """Ask the system once for all roles of all runs."""
+        pids: dict[tuple[int, str], list[int]] = {}
+        for number, shown in enumerate(runs):
+            for replica in shown.status.replicas if shown.status else ():
+                pids.setdefault((number, replica.role), []).extend(c.pid for c in replica.containers if c.pid)
+        for shown in runs:
+            shown.usage = {}
+        for (number, role), usage in self._sampler.sample(pids).items():
+            runs[number].usage[role] = usage
 
     def _print(self, text: str) -> None:
         self._console.print(_Raw(text), end="", crop=False, soft_wrap=True)

@@ -15,7 +15,7 @@ from callsheet.errors import UserError
 
 @click.command()
 @options.run(required=False)
-@options.targets()
+@options.targets
 @click.option("-f", "--follow", is_flag=True, help="Keep printing until the run ends.")
 @click.option("--since", metavar="TIME", callback=options.duration, help="Only the last 5m, 1h30m, ...")
 @click.option(

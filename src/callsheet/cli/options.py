@@ -77,15 +77,19 @@ def run(*, required: bool = True, many: bool = False) -> Callable[[Decorated], D
     """The argument RUN: an id, the beginning of one, or an experiment's name."""
     if many:
         return click.argument(
-            "runs", metavar="RUN..." if required else "[RUN]...", nargs=-1, required=required, shell_complete=_complete_run
+            "runs",
+            metavar="RUN..." if required else "[RUN]...",
+            nargs=-1,
+            required=required,
+            shell_complete=_complete_run,
         )
     return click.argument("run", required=required, shell_complete=_complete_run)
 
 
-def targets(*, required: bool = False) -> Callable[[Decorated], Decorated]:
+def targets(function: Decorated) -> Decorated:
     """The arguments TARGET: ROLE, ROLE/INDEX or ROLE/INDEX/CONTAINER."""
-    return click.argument(
-        "targets", metavar="TARGET..." if required else "[TARGET]...", nargs=-1, required=required, shell_complete=complete_target
+    return click.argument("targets", metavar="[TARGET]...", nargs=-1, shell_complete=complete_target)(
+        function
     )
 
 

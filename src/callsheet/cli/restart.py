@@ -11,7 +11,7 @@ from callsheet.errors import UserError
 
 @click.command()
 @options.run()
-@options.targets()
+@options.targets
 @click.option("--all", "every", is_flag=True, help="Every replica of the run.")
 @options.on
 def command(run: str, targets: tuple[str, ...], every: bool, on: str) -> None:

@@ -51,10 +51,13 @@ class Screen(Protocol):
 
     def lines(self, lines: Sequence[tuple[Shown, LogLine]]) -> None:
         """Print log lines."""
+
     def event(self, shown: Shown | None, event: Event) -> None:
         """Print a sentence about a run, or about all."""
+
     def refresh(self, runs: Sequence[Shown]) -> None:
         """Show the state of the runs."""
+
     def close(self) -> None:
         """Leave the terminal as it was."""
 
@@ -68,7 +71,9 @@ class PlainScreen:
     def lines(self, lines: Sequence[tuple[Shown, LogLine]]) -> None:
         colours = output.has_colour(self._stream)
         self._stream.write(
-            "".join(f"{shown.prefixes.of(line)}{clean(line.text, colours=colours)}\n" for shown, line in lines)
+            "".join(
+                f"{shown.prefixes.of(line)}{clean(line.text, colours=colours)}\n" for shown, line in lines
+            )
         )
         self._stream.flush()
 

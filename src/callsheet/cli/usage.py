@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 PROC = "/proc"
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +42,15 @@ class Sampler:
         self._before: dict[int, _Process] = {}
         self._when = 0.0
 
-    def sample(self, pids: Mapping[str, Iterable[int]]) -> dict[str, Usage]:
+    def sample(self, pids: Mapping[Key, Iterable[int]]) -> dict[Key, Usage]:
         """The use of each named set of processes; empty where the system does not tell."""
         table = _scan()
         now = time.monotonic()
         owner = _owners(table, {pid: name for name, members in pids.items() for pid in members})
         tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
         elapsed = now - self._when if self._before else 0.0
-        cpu: dict[str, float] = {}
-        memory: dict[str, int] = {}
+        cpu: dict[Key, float] = {}
+        memory: dict[Key, int] = {}
         for pid, name in owner.items():
             process, before = table[pid], self._before.get(pid)
             memory[name] = memory.get(name, 0) + process.pages * page
@@ -60,16 +62,16 @@ class Sampler:
         return {name: Usage(cpu.get(name, 0.0), used) for name, used in memory.items()}
 
 
-def _owners(table: Mapping[int, _Process], roots: Mapping[int, str]) -> dict[int, str]:
+def _owners(table: Mapping[int, _Process], roots: Mapping[int, Key]) -> dict[int, Key]:
     """Whose each process is: its own name, its session's, or that of its nearest ancestor with one."""
-    owners: dict[int, str] = {}
+    owners: dict[int, Key] = {}
     for start in table:
         path, pid = [], start
         while pid in table and pid not in owners:
             path.append(pid)
-            name = roots.get(pid) or roots.get(table[pid].session)
-            if name is not None:
-                owners[pid] = name
+            root = pid if pid in roots else table[pid].session
+            if root in roots:
+                owners[pid] = roots[root]
                 break
             pid = table[pid].parent
         if pid in owners:

@@ -1,0 +1,71 @@
+"""An actor: pulls an arm, reports what it paid, gets the newest estimates back, and so on until it is stopped.
+
+It needs the standard library alone. Its index and the learner's address are in its environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from typing import TextIO
+
+PAYS = [0.1, 0.3, 0.5, 0.8, 0.2]
+EXPLORE = 0.1
+GAME = 0.005
+"""Seconds that one pull takes: real games are not free either."""
+
+
+def connect(address: str, patience: float = 30.0) -> socket.socket:
+    """Processes start in any order: try again until the learner is there."""
+    host, port = address.rsplit(":", 1)
+    limit = time.monotonic() + patience
+    while True:
+        try:
+            return socket.create_connection((host, int(port)), timeout=10)
+        except OSError:
+            if time.monotonic() > limit:
+                raise
+            time.sleep(0.1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, default=0)
+    seed = parser.parse_args().seed
+    # SIGTERM means: finish up and exit with 0.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    luck = random.Random(seed)
+    name = f"{os.environ['CALLSHEET_ROLE']}/{os.environ['CALLSHEET_INDEX']}"
+    with connect(os.environ["CALLSHEET_TRAJECTORIES_ADDR"]) as learner:
+        print(f"{name} has found the learner")
+        play(learner.makefile("rw"), luck)
+    print(f"{name}: the learner has finished")
+
+
+def play(stream: TextIO, luck: random.Random) -> None:
+    """Mostly the best machine so far, sometimes another one; until the learner closes the connection."""
+    values = [0.0] * len(PAYS)
+    try:
+        while True:
+            explore = luck.random() < EXPLORE
+            arm = luck.randrange(len(PAYS)) if explore else values.index(max(values))
+            time.sleep(GAME)
+            reward = 1.0 if luck.random() < PAYS[arm] else 0.0
+            stream.write(json.dumps({"arm": arm, "reward": reward}) + "\n")
+            stream.flush()
+            line = stream.readline()
+            if not line:
+                return
+            values = json.loads(line)
+    except ConnectionError:
+        return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""What a signal means to runs in the foreground: Ctrl-C once stops them gracefully, twice kills them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+from callsheet.backends.base import Run
+from callsheet.cli import words
+from callsheet.cli.events import Event
+from callsheet.cli.screens import Screen
+from callsheet.errors import CallsheetError
+
+_SIGNALS = {
+    signal.SIGINT: "Ctrl-C",
+    signal.SIGTERM: "SIGTERM",
+    signal.SIGHUP: "the terminal was closed",
+}
+
+
+class Stopping:
+    """Collects signals, and acts on them where it is safe to print and to wait for an answer."""
+
+    def __init__(self, runs: Sequence[Run], grace: float) -> None:
+        self._runs = runs
+        self._grace = grace
+        self._came: list[signal.Signals] = []
+        self._asked = self._killed = False
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Take the signals over until the block ends; one that is ignored (nohup) stays ignored."""
+        taken = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self._note) for number in taken}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self._came.append(signal.Signals(number))
+
+    def ask(self, reason: str = "nobody reads the output any more") -> None:
+        """Stop the runs gracefully, once."""
+        if not self._asked:
+            self._asked = True
+            self._stop(kill=False, reason=reason)
+
+    def act(self, screen: Screen) -> None:
+        """Do what the signals that came ask for."""
+        while self._came:
+            number = self._came.pop(0)
+            if not self._asked:
+                self.ask(_SIGNALS[number])
+                grace = f"up to {words.age(self._grace)}" if self._grace else "at once"
+                screen.event(None, Event(f"stopping, {grace}; Ctrl-C again kills", "yellow"))
+            elif number == signal.SIGINT and not self._killed:
+                self._killed = True
+                self._stop(kill=True, reason="Ctrl-C twice")
+                screen.event(None, Event("killing", "red"))
+
+    def _stop(self, *, kill: bool, reason: str) -> None:
+        for run in self._runs:
+            try:
+                run.stop(kill=kill, reason=reason)
+            except CallsheetError:
+                # It has ended meanwhile, or its supervisor is gone: following it tells which.
+                continue
