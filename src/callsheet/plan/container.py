@@ -204,7 +204,8 @@ class ContainerPlanner:
                 if int(port) != endpoint.port:
                     ports[endpoint.name] = int(port)
         command = tuple(fill(template, lambda hole: self._value(hole, index)) for template in self.command)
-        return ReplicaContainer(command=command, env=env, ports=ports)
+        mounts = {name: self._value(Hole(contract.MOUNTS, name), index) for name in self.mounts}
+        return ReplicaContainer(command=command, env=env, ports=ports, mounts=mounts)
 
     def _probe(self) -> ProbePlan | None:
         probe = self.container.readiness_probe

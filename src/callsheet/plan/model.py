@@ -68,6 +68,8 @@ class ReplicaContainer:
     env: dict[str, str]
     ports: dict[str, int] = field(default_factory=dict)
     """Only where they differ from the container's: replicas that share one host."""
+    mounts: dict[str, str] = field(default_factory=dict)
+    """Path under which the container sees each volume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,31 @@ def replica_from_data(data: dict[str, Any]) -> Replica:
         index=data["index"],
         host=data["host"],
         containers=tuple(
-            ReplicaContainer(command=tuple(c["command"]), env=c["env"], ports=c["ports"])
+            ReplicaContainer(tuple(c["command"]), c["env"], c["ports"], c["mounts"])
             for c in data["containers"]
         ),
     )
+
+
+def book_without(book: dict[str, Any], role: str, index: int) -> dict[str, Any]:
+    """The address book after one member has left."""
+    members = book["roles"][role]
+    if index not in members["indexes"]:
+        return book
+    place = members["indexes"].index(index)
+
+    def without(items: list[Any]) -> list[Any]:
+        return items[:place] + items[place + 1 :]
+
+    roles = book["roles"] | {
+        role: {
+            "replicas": members["replicas"] - 1,
+            "indexes": without(members["indexes"]),
+            "hosts": without(members["hosts"]),
+        }
+    }
+    endpoints = {
+        name: e | {"addresses": without(e["addresses"])} if e["role"] == role else e
+        for name, e in book["endpoints"].items()
+    }
+    return book | {"roles": roles, "endpoints": endpoints}

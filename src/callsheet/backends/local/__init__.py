@@ -1,0 +1,1 @@
+"""The local backend: an experiment as supervised processes on this machine."""

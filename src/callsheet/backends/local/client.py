@@ -1,0 +1,249 @@
+"""A handle on one local run: talks to its supervisor while there is one, reads its folder afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from callsheet import contract
+from callsheet.backends.base import LogLine, LogQuery, Status, Target
+from callsheet.backends.local import registry
+from callsheet.backends.local.logs import read_logs
+from callsheet.backends.local.supervisor import strays
+from callsheet.backends.local.supervisor.files import Layout
+from callsheet.backends.local.supervisor.guard import mark_lost
+from callsheet.errors import RetryError, UserError
+
+TIMEOUT = 10.0
+
+
+class LocalRun:
+    """One run on this machine, running or finished."""
+
+    def __init__(self, folder: Path, leash: socket.socket | None = None) -> None:
+        self.layout = Layout(folder)
+        self.id = folder.name
+        self.experiment = folder.parent.name
+        self._leash = leash
+        """While this end is open the run goes on: it stops when the program that started it goes away."""
+
+    @property
+    def folder(self) -> Path:
+        """Where its results are."""
+        return self.layout.folder
+
+    def status(self) -> Status:
+        """The run now."""
+        return self._status(None, 0.0)[0]
+
+    def _status(self, since: int | None, timeout: float) -> tuple[Status, int]:
+        try:
+            answer = self._ask({"op": "status", "since": since, "timeout": timeout}, timeout + TIMEOUT)
+            return Status.from_data(answer["status"]), answer["version"]
+        except (FileNotFoundError, ConnectionError):
+            return self._status_on_disk(), -1
+
+    def _status_on_disk(self) -> Status:
+        try:
+            status = Status.from_data(json.loads(Path(self.layout.status).read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            raise UserError(
+                f"the run {self.id} has no status", fix=f"see {self.layout.supervisor_log}"
+            ) from None
+        if status.done or _is_alive(status.supervisor):
+            return status
+        if strays.carrying(strays.marks(self.id)):
+            status.phase, status.reason = "Stopping", "its supervisor was killed; what is left is being ended"
+            return status
+        # The guard writes this too; here for the case that it was killed as well.
+        mark_lost(self.layout.status, "its supervisor was killed")
+        return Status.from_data(json.loads(Path(self.layout.status).read_text(encoding="utf-8")))
+
+    def watch(self, interval: float = 0.5) -> Iterator[Status]:
+        """The run now and then whenever it changed, at least every `interval` seconds, until it has ended."""
+        version: int | None = None
+        while True:
+            started = time.monotonic()
+            status, version = self._status(version, interval)
+            yield status
+            if status.done:
+                return
+            if version < 0:  # no supervisor to wait with: somebody is cleaning up
+                time.sleep(max(0.0, started + min(interval, 0.1) - time.monotonic()))
+
+    def wait(self, timeout: float | None = None) -> Status:
+        """Block until the run has ended."""
+        limit = None if timeout is None else time.monotonic() + timeout
+        for status in self.watch():
+            if status.done:
+                return status
+            if limit is not None and time.monotonic() > limit:
+                raise RetryError(
+                    f"the run {self.id} is still {status.phase} after {timeout:g} s", fix="wait longer"
+                )
+        raise AssertionError("watch ends with a finished run")
+
+    def logs(self, query: LogQuery | None = None) -> Iterator[LogLine]:
+        """Lines of output."""
+        return read_logs(
+            self.layout.logs, query or LogQuery(), lambda: not os.path.exists(self.layout.socket)
+        )
+
+    def scale(self, replicas: Mapping[str, int]) -> Status:
+        """Change the size of elastic roles."""
+        from callsheet.backends.local.replan import replan_scaled
+
+        status = self.status()
+        plan = replan_scaled(self.layout, status, replicas)
+        self._command({"op": "apply", "generation": status.generation, "plan": plan.to_data()})
+        return self.status()
+
+    def restart(self, targets: Sequence[Target]) -> list[str]:
+        """Stop and start replicas again; their names."""
+        status = self.status()
+        chosen = [
+            (replica.role, replica.index)
+            for replica in status.replicas
+            if not replica.joined and any(target.matches(replica.role, replica.index) for target in targets)
+        ]
+        for target in targets:
+            if not any(target.matches(role, index) for role, index in chosen):
+                raise UserError(
+                    f"the run has no replica {_shown(target)!r}", fix=f"see: callsheet status {self.id}"
+                )
+        names: list[str] = self._command({"op": "restart", "replicas": chosen})
+        return names
+
+    def stop(self, *, kill: bool = False, reason: str = "", code: int | None = None) -> None:
+        """Ask every process to end; with `kill`, end it at once."""
+        try:
+            self._ask({"op": "stop", "kill": kill, "reason": reason, "code": code}, TIMEOUT)
+        except (FileNotFoundError, ConnectionError):
+            if not self._status_on_disk().done:
+                strays.sweep(self.id, 0.0 if kill else 1.0)
+
+    def exec(self, target: Target, command: Sequence[str]) -> int:
+        """Run a command beside a replica with its environment; its exit code."""
+        request = {"op": "environment", "role": target.role, "index": target.index or 0}
+        containers = self._command(request)
+        name = target.container or next(iter(containers))
+        if name not in containers:
+            known = ", ".join(containers)
+            raise UserError(f"{_shown(target)!r} has no container {name!r}", fix=f"choose one of: {known}")
+        place = containers[name]
+        return _run(command, place["env"], place["cwd"])
+
+    def join(self, role: str, command: Sequence[str]) -> int:
+        """Start one more member of a role in this terminal; its exit code."""
+        from callsheet.backends.local.replan import replan_joined
+
+        status = self.status()
+        plan, index, env = replan_joined(self.layout, status, role)
+        request = {
+            "op": "join",
+            "generation": status.generation,
+            "role": role,
+            "index": index,
+            "plan": plan.to_data(),
+        }
+        with self._connect(TIMEOUT) as connection:
+            _answer(connection, request)
+            connection.settimeout(None)
+            base = {name: value for name, value in os.environ.items() if not name.startswith(contract.PREFIX)}
+            return _run(command, base | env, plan.workdir, connection)
+
+    def delete(self) -> None:
+        """Remove the finished run with its results."""
+        if not self.status().done:
+            raise UserError(
+                f"the run {self.id} has not ended", fix=f"stop it first: callsheet stop {self.id}"
+            )
+        registry.forget(self.folder)
+
+    def size(self) -> int:
+        """Bytes that the run takes on disk."""
+        return sum(f.lstat().st_size for f in self.folder.rglob("*") if not f.is_dir())
+
+    def _command(self, request: dict[str, Any]) -> Any:
+        try:
+            return self._ask(request, TIMEOUT).get("result")
+        except (FileNotFoundError, ConnectionError):
+            raise UserError(f"the run {self.id} has ended", fix="start a new one: callsheet run") from None
+
+    def _ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
+        with self._connect(timeout) as connection:
+            return _answer(connection, request)
+
+    def _connect(self, timeout: float) -> socket.socket:
+        """Connect through the folder's descriptor: the path may be longer than a socket's name may be."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(timeout)
+        folder = os.open(self.layout.private, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            through = f"/proc/self/fd/{folder}/control.sock"
+            connection.connect(through if os.path.exists("/proc/self/fd") else self.layout.socket)
+        except OSError:
+            connection.close()
+            raise
+        finally:
+            os.close(folder)
+        return connection
+
+
+def _answer(connection: socket.socket, request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        parts = []
+        while part := connection.recv(1 << 20):
+            parts.append(part)
+            if part.endswith(b"\n"):
+                break
+    except TimeoutError:
+        raise RetryError(
+            "the supervisor did not answer in time", fix="the machine may be overloaded; try again"
+        ) from None
+    if not parts:
+        raise ConnectionResetError
+    answer: dict[str, Any] = json.loads(b"".join(parts))
+    if "error" in answer:
+        raise UserError(answer["error"], fix=answer["fix"])
+    return answer
+
+
+def _run(command: Sequence[str], env: Mapping[str, str], cwd: str, leash: socket.socket | None = None) -> int:
+    """Run a program in this terminal; when `leash` ends first, so does the program."""
+    try:
+        child = subprocess.Popen(command, env=dict(env), cwd=cwd)
+    except OSError as error:
+        raise UserError(f"cannot start {command[0]!r}: {error.strerror}", fix="check the command") from error
+    while True:
+        try:
+            code = child.wait(0.1 if leash else None)
+            return code if code >= 0 else 128 - code
+        except subprocess.TimeoutExpired:
+            if leash and select.select([leash], [], [], 0)[0]:
+                child.terminate()
+                leash = None
+        except KeyboardInterrupt:
+            continue  # the program in the same terminal got it too; its end decides
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return pid > 0
+
+
+def _shown(target: Target) -> str:
+    return target.role if target.index is None else f"{target.role}/{target.index}"

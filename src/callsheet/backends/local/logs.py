@@ -1,0 +1,220 @@
+"""Reading the logs of a run from its folder: whole, the last lines, since a moment, or as they grow.
+
+The files are read where the supervisor writes them, so that it is never slowed down by a reader, and the logs of a
+finished run are read in the same way.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from callsheet.backends.base import LogLine, LogQuery
+from callsheet.backends.local.supervisor.capture import FILES, TIME_STEP, times_path
+
+CHUNK = 256 * 1024
+LONGEST_LINE = 64 * 1024
+POLL = 0.1
+NEW_LOGS = 0.3
+"""Seconds between two looks for containers that have appeared."""
+
+
+def read_logs(folder: str, query: LogQuery, finished: Callable[[], bool]) -> Iterator[LogLine]:
+    """Lines of the chosen containers; with `follow`, until `finished` says so and all is read."""
+    pattern = re.compile(query.grep) if query.grep else None
+    for line in _follow(folder, query, finished) if query.follow else _read_once(folder, query):
+        if pattern is None or pattern.search(line.text):
+            yield line
+
+
+def _read_once(folder: str, query: LogQuery) -> Iterator[LogLine]:
+    for log in _find(folder, query):
+        log.position(query)
+        yield from log.lines()
+        yield from log.rest()
+
+
+def _follow(folder: str, query: LogQuery, finished: Callable[[], bool]) -> Iterator[LogLine]:
+    known: dict[str, _ContainerLog] = {}
+    looked = -1.0
+    while True:
+        over = finished()  # asked before reading: what is written until then is read
+        if over or looked < 0 or time.monotonic() - looked > NEW_LOGS:
+            for log in _find(folder, query):
+                if log.path not in known:
+                    known[log.path] = log
+                    if looked < 0:
+                        log.position(query)
+            looked = time.monotonic()
+        quiet = True
+        for log in known.values():
+            for line in log.lines(limit=CHUNK):
+                quiet = False
+                yield line
+        if quiet and over:
+            for log in known.values():
+                yield from log.rest()
+            return
+        if quiet:
+            time.sleep(POLL)  # files on disk tell nobody when they grow, on every system alike
+
+
+def _find(folder: str, query: LogQuery) -> list[_ContainerLog]:
+    """The logs that are asked for, by role, index and container."""
+    found = []
+    for role in _names(folder):
+        for index in sorted(filter(str.isdecimal, _names(os.path.join(folder, role))), key=int):
+            for name in _names(os.path.join(folder, role, index)):
+                container = name.removesuffix(".log")
+                if name != container and _wanted(query, role, int(index), container):
+                    path = os.path.join(folder, role, index, name)
+                    found.append(_ContainerLog(path, role, int(index), container))
+    return found
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _wanted(query: LogQuery, role: str, index: int, container: str) -> bool:
+    if query.container and query.container != container:
+        return False
+    return not query.targets or any(
+        target.matches(role, index) and target.container in (None, container) for target in query.targets
+    )
+
+
+@dataclass
+class _ContainerLog:
+    """A reader's place in one container's log, which is a row of numbered parts."""
+
+    path: str
+    role: str
+    index: int
+    container: str
+    _inode: int = 0
+    """The part being read; 0 before the first."""
+    _offset: int = 0
+    _partial: bytes = field(default=b"", repr=False)
+
+    def _parts(self) -> list[str]:
+        """Existing parts, oldest first."""
+        names = [f"{self.path}.{n}" for n in range(FILES - 1, 0, -1)] + [self.path]
+        return [name for name in names if os.path.exists(name)]
+
+    def position(self, query: LogQuery) -> None:
+        """Skip what the query does not want."""
+        if query.since is not None:
+            self._seek_time(time.time() - query.since)
+        if query.tail is not None:
+            self._seek_lines(query.tail)
+
+    def _seek_time(self, moment: float) -> None:
+        for part in self._parts():
+            try:
+                with open(times_path(part), encoding="ascii") as file:
+                    entries = [line.split() for line in file]
+            except FileNotFoundError:
+                continue
+            for stamp, offset in entries:
+                if float(stamp) + TIME_STEP > moment:
+                    self._inode, self._offset = os.stat(part).st_ino, int(offset)
+                    return
+        self._seek_end()
+
+    def _seek_end(self) -> None:
+        if self._parts():
+            state = os.stat(self.path)
+            self._inode, self._offset = state.st_ino, state.st_size
+
+    def _seek_lines(self, count: int) -> None:
+        """Place the reader before the last lines, but never before where it stands."""
+        floor = (self._inode, self._offset)
+        parts = self._parts()
+        inodes = [os.stat(part).st_ino for part in parts]
+        oldest = inodes.index(floor[0]) if floor[0] in inodes else 0
+        left = count
+        for number in range(len(parts) - 1, oldest - 1, -1):
+            start = floor[1] if inodes[number] == floor[0] else 0
+            with open(parts[number], "rb") as file:
+                file.seek(start)
+                data = file.read()
+            found = data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
+            self._inode, self._offset = inodes[number], start
+            if found >= left:
+                ends = data.rstrip(b"\n").split(b"\n") if left else []
+                kept = sum(len(line) + 1 for line in ends[len(ends) - left :]) if left else 0
+                kept -= 0 if data.endswith(b"\n") or not left else 1
+                self._offset = start + len(data) - kept
+                return
+            left -= found
+
+    def lines(self, limit: int | None = None) -> Iterator[LogLine]:
+        """Whole lines from here on, at most about `limit` bytes of them."""
+        budget = limit or float("inf")
+        while budget > 0:
+            data = self._read()
+            if not data:
+                return
+            budget -= len(data)
+            *whole, self._partial = (self._partial + data).split(b"\n")
+            if len(self._partial) > LONGEST_LINE:
+                whole.append(self._partial)
+                self._partial = b""
+            for line in whole:
+                yield self._line(line)
+
+    def rest(self) -> Iterator[LogLine]:
+        """A last line without an end."""
+        if self._partial:
+            yield self._line(self._partial)
+            self._partial = b""
+
+    def _line(self, data: bytes) -> LogLine:
+        return LogLine(
+            self.role, self.index, self.container, data.decode(errors="replace").removesuffix("\r")
+        )
+
+    def _read(self) -> bytes:
+        """The next bytes; moves on to the next part at the end of one."""
+        if self._is_read():
+            return b""
+        for part in self._remaining():
+            try:
+                with open(part, "rb") as file:
+                    inode = os.fstat(file.fileno()).st_ino
+                    if inode != self._inode:
+                        self._inode, self._offset = inode, 0
+                    file.seek(self._offset)
+                    data = file.read(CHUNK)
+            except FileNotFoundError:
+                continue  # rotated at this moment: the next look finds it under its new name
+            if data:
+                self._offset += len(data)
+                return data
+        return b""
+
+    def _is_read(self) -> bool:
+        """Whether the newest part is read to its end: the usual answer while following, at the cost of one look."""
+        try:
+            state = os.stat(self.path)
+        except FileNotFoundError:
+            return False
+        return state.st_ino == self._inode and state.st_size == self._offset
+
+    def _remaining(self) -> list[str]:
+        """The part being read and those after it; all when it was rotated away."""
+        parts = self._parts()
+        for number, part in enumerate(parts):
+            try:
+                if os.stat(part).st_ino == self._inode:
+                    return parts[number:]
+            except FileNotFoundError:
+                continue
+        return parts

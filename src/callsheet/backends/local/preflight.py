@@ -1,0 +1,154 @@
+"""What must hold on this machine before anything is started; every mistake at once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from callsheet import contract
+from callsheet.backends.local.supervisor.listening import ANY_HOST, holder, is_listening, listeners
+from callsheet.backends.local.supervisor.processes import find_program
+from callsheet.backends.local.supervisor.references import folder
+from callsheet.errors import Problem
+from callsheet.plan.model import ContainerPlan, Plan, RolePlan
+from callsheet.spec.experiment import Experiment
+
+_UNPRIVILEGED = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+
+
+def check_machine(experiment: Experiment, plan: Plan, gpus: list[str]) -> list[Problem]:
+    """Why this plan cannot run here."""
+    if not os.path.isdir(plan.workdir):
+        return [
+            Problem("spec.workdir.path", f"there is no folder {plan.workdir!r}", "make it, or name another")
+        ]
+    return [
+        *_programs(plan),
+        *_ports(plan),
+        *_references(plan),
+        *_host_paths(experiment),
+        *_gpus(plan, gpus),
+    ]
+
+
+def _place(role: RolePlan, container: ContainerPlan) -> str:
+    inside = f".containers[{container.name}]" if len(role.containers) > 1 else ""
+    return f"spec.roles[{role.name}]{inside}"
+
+
+def _containers(plan: Plan) -> Iterator[tuple[RolePlan, int, ContainerPlan]]:
+    for role in plan.roles:
+        for number, container in enumerate(role.containers):
+            yield role, number, container
+
+
+def _programs(plan: Plan) -> Iterator[Problem]:
+    for role, number, container in _containers(plan):
+        place = f"{_place(role, container)}.command"
+        for replica in role.replicas[:1]:
+            command = replica.containers[number].command
+            if not command:
+                yield Problem(
+                    place, "there is no command, and a laptop has no image to take one from", "give `command`"
+                )
+                continue
+            env = os.environ | plan.environment(role, replica, number)
+            try:
+                program = os.path.join(plan.workdir, find_program(command[0], env))
+            except FileNotFoundError:
+                yield Problem(
+                    place, f"there is no program {command[0]!r} on PATH", _similar_program(command[0])
+                )
+                continue
+            if not os.path.isfile(program):
+                yield Problem(
+                    place, f"there is no program {program!r}", "check the path; it is relative to `workdir`"
+                )
+            elif not os.access(program, os.X_OK):
+                fix = f"chmod +x it, or name its interpreter: [python, {command[0]}]"
+                yield Problem(place, f"{program!r} is not executable", fix)
+
+
+def _similar_program(name: str) -> str:
+    for other in ("python", "python3", "bash", "sh", "node", "java"):
+        if other != name and shutil.which(other) and sorted(other)[:3] == sorted(name)[:3]:
+            return f"did you mean {other!r}?"
+    return "install it, or write its whole path"
+
+
+def _ports(plan: Plan) -> Iterator[Problem]:
+    table = listeners()
+    lowest = int(_UNPRIVILEGED.read_text()) if _UNPRIVILEGED.exists() and os.geteuid() != 0 else 0
+    for role, number, container in _containers(plan):
+        for endpoint, shared in container.ports.items():
+            place = f"{_place(role, container)}.binds[{endpoint}].port"
+            if shared < lowest:
+                yield Problem(
+                    place, f"only root may listen on port {shared}", f"choose a port from {lowest} up"
+                )
+                continue
+            for replica in role.replicas:
+                port = replica.containers[number].ports.get(endpoint, shared)
+                if is_listening(table, replica.host, port):
+                    yield _taken(place, table, replica.host, port)
+                    break
+
+
+def _taken(place: str, table: dict[tuple[str, int], int], host: str, port: int) -> Problem:
+    inode = next(table[there, port] for there in (host, *ANY_HOST) if (there, port) in table)
+    who = holder(inode)
+    by = (
+        f"held by {who}" if who else "held by another process (which one, the system does not tell this user)"
+    )
+    where = "on all addresses" if (host, port) not in table else f"on {host}"
+    return Problem(place, f"port {port} is taken {where}: {by}", "stop that process or choose another port")
+
+
+def _references(plan: Plan) -> Iterator[Problem]:
+    for role, _, container in _containers(plan):
+        for ref in container.env_refs:
+            path = os.path.join(folder(plan.workdir, ref.source, ref.name), ref.key)
+            if not ref.optional and not os.path.exists(path):
+                kind = "Secret" if ref.source == "secret" else "ConfigMap"
+                fix = f"on a laptop a {kind} is a folder with one file per key: make {path}"
+                yield Problem(f"{_place(role, container)}.env", f"{kind} {ref.name!r} is missing here", fix)
+
+
+def _host_paths(experiment: Experiment) -> Iterator[Problem]:
+    for volume in experiment.spec.volumes:
+        host = volume.host_path
+        if host and host.type in ("Directory", "File") and not os.path.exists(host.path):
+            place = f"spec.volumes[{volume.name}].hostPath.path"
+            yield Problem(
+                place, f"there is no {host.path!r} on this machine", "make it, or name another path"
+            )
+
+
+def _gpus(plan: Plan, gpus: list[str]) -> Iterator[Problem]:
+    asked = sum(container.gpus * len(role.replicas) for role, _, container in _containers(plan))
+    if asked > len(gpus):
+        roles = ", ".join(sorted({role.name for role, _, container in _containers(plan) if container.gpus}))
+        place = f"spec.roles.resources.limits[{contract.GPU_RESOURCE}]"
+        found = f"{len(gpus)} GPU{'s' if len(gpus) != 1 else ''}"
+        yield Problem(
+            place, f"{roles} ask for {asked} GPUs and this machine has {found}", "ask for fewer, or none"
+        )
+
+
+def machine_gpus() -> list[str]:
+    """The GPUs that runs may use: those of CUDA_VISIBLE_DEVICES where it is set, else all that the driver lists."""
+    chosen = os.environ.get(contract.GPUS)
+    if chosen is not None:
+        return [device for device in chosen.split(",") if device]
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    query = [tool, "--query-gpu=index", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return answer.stdout.split() if answer.returncode == 0 else []

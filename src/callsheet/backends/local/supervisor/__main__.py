@@ -1,0 +1,155 @@
+"""Entry of the supervisor: ``python -m callsheet.backends.local.supervisor FOLDER``.
+
+The folder holds the plan. Descriptors that the parent passes on: one to say that the run has started (or why it
+has not), one whose end means that the parent is gone, and the sockets that reserve the run's addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from callsheet import contract
+from callsheet.backends.local.supervisor.control import ControlServer
+from callsheet.backends.local.supervisor.files import Layout, write_atomically
+from callsheet.backends.local.supervisor.gpus import GpuPool
+from callsheet.backends.local.supervisor.guard import FAREWELL
+from callsheet.backends.local.supervisor.run import RunState
+from callsheet.errors import CallsheetError
+from callsheet.plan.model import plan_from_data
+
+STATUS_PAUSE = 0.2
+"""Seconds between two writings of the status file at most."""
+LINGER = 0.3
+"""Seconds the control socket stays after the end, so that those who watch see the last status."""
+
+
+class Supervisor:
+    """Ties the run to the outside: status file, address file, control socket, signals, guard."""
+
+    def __init__(self, layout: Layout, options: dict[str, Any]) -> None:
+        self.layout = layout
+        self.options = options
+        self.loop = asyncio.get_running_loop()
+        self.done = asyncio.Event()
+        with open(layout.plan, encoding="utf-8") as file:
+            plan = plan_from_data(json.load(file))
+        gpus = GpuPool(options["gpus"])
+        self.run = RunState(plan, str(layout.folder), gpus, self._changed)
+        self.control = ControlServer(self.run, layout.socket)
+        self._book: object = None
+        self._pending = False
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    async def supervise(self) -> None:
+        """Run to the end."""
+        os.chdir(self.run.plan.workdir)
+        self._write_book()
+        await self.control.start()
+        self._start_guard()
+        self._handle_signals()
+        self.run.start()
+        self._write_status()
+        self._tell_parent({"started": True})
+        await self.done.wait()
+        self._write_status()
+        await asyncio.sleep(LINGER)
+        self._say_farewell()
+        os.unlink(self.layout.socket)
+
+    def _handle_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            reason = f"its supervisor received {number.name}"
+            self.loop.add_signal_handler(number, self._stop, reason, contract.EXIT_STOPPED)
+        leash = self.options["leash"]
+        if leash is not None:
+            self.loop.add_reader(leash, self._leash_ended, leash)
+
+    def _leash_ended(self, leash: int) -> None:
+        self.loop.remove_reader(leash)
+        self._stop("the program that started it went away", contract.EXIT_STOPPED)
+
+    def _stop(self, reason: str, code: int) -> None:
+        self.run.stop("Stopped", reason, code)
+
+    def _tell_parent(self, message: dict[str, Any]) -> None:
+        fd = self.options["ready"]
+        os.write(fd, json.dumps(message).encode())
+        os.close(fd)
+
+    def _changed(self) -> None:
+        self.control.notify()
+        if self.run.finished:
+            self.done.set()
+        if self.run.book is not self._book:
+            self._write_book()
+        if not self._pending:
+            self._pending = True
+            self.loop.call_later(STATUS_PAUSE, self._write_status)
+
+    def _write_status(self) -> None:
+        self._pending = False
+        write_atomically(self.layout.status, json.dumps(self.run.status().to_data(), indent=1))
+
+    def _write_book(self) -> None:
+        self._book = self.run.book
+        write_atomically(
+            self.layout.addresses, json.dumps(self.run.book | {"generation": self.run.generation})
+        )
+
+    def _start_guard(self) -> None:
+        module = "callsheet.backends.local.supervisor.guard"
+        arguments = [self.run.plan.run, self.layout.status, self.layout.socket]
+        env = {name: value for name, value in os.environ.items() if not name.startswith(contract.PREFIX)}
+        self._guard = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.PIPE,
+            pass_fds=self.options["claims"],
+            env=env,
+            start_new_session=True,
+        )
+        self.run.processes.register(self._guard.pid, self._guard_ended)
+
+    def _guard_ended(self, code: int) -> None:
+        """Somebody killed the guard: the run must not go unguarded."""
+        if self._guard:
+            self._guard.returncode = code
+            if self._guard.stdin:
+                self._guard.stdin.close()
+        if not self.done.is_set():
+            self._start_guard()
+
+    def _say_farewell(self) -> None:
+        if self._guard and self._guard.stdin:
+            self._guard.stdin.write(FAREWELL)
+            self._guard.stdin.close()
+
+
+def _raise_file_limit() -> None:
+    """Each replica costs a few descriptors; the usual soft limit of 1,024 is for programs that use select()."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+async def _main(folder: str, options: dict[str, Any]) -> None:
+    supervisor = Supervisor(Layout(folder), options)
+    gc.freeze()  # the plan lives as long as the process: no collection needs to look at it
+    try:
+        await supervisor.supervise()
+    except CallsheetError as error:
+        supervisor._tell_parent({"error": error.message, "fix": error.fix})
+        supervisor._say_farewell()
+
+
+if __name__ == "__main__":
+    _raise_file_limit()
+    asyncio.run(_main(sys.argv[1], json.loads(sys.argv[2])))

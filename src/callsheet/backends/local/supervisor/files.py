@@ -1,0 +1,43 @@
+"""The layout of a run's folder, and writing a file so that a reader never sees half of it.
+
+What people look for stands at the top: `experiment.yaml`, `status.json`, `logs/`. What only Callsheet and the run's own
+processes need is in `.callsheet/`, which nobody but the owner can enter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+
+class Layout:
+    """Paths inside a run's folder."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.private = self.folder / ".callsheet"
+        self.experiment = str(self.folder / "experiment.yaml")
+        self.status = str(self.folder / "status.json")
+        self.logs = str(self.folder / "logs")
+        self.plan = str(self.private / "plan.json")
+        self.socket = str(self.private / "control.sock")
+        self.addresses = str(self.private / "addresses.json")
+        self.keys = str(self.private / "keys")
+        self.files = str(self.private / "files")
+        self.volumes = str(self.private / "volumes")
+        self.supervisor_log = str(self.private / "supervisor.log")
+
+
+def write_atomically(path: str, text: str) -> bool:
+    """Replace a file as a whole. False when the disk refuses: the old content stays, and the next try may succeed."""
+    temporary = f"{path}.new"
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        return False
+    return True

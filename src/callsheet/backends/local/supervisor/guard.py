@@ -1,0 +1,65 @@
+"""The guard: a tiny process that outlives the supervisor just long enough to leave nothing behind.
+
+It waits on a pipe from the supervisor. When the pipe ends without a farewell, the supervisor was killed: the guard
+ends every process of the run, wherever it hides, and writes down that the run has failed. It also inherits the
+sockets that reserve the run's addresses, so that no other run gets them before the last process is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+
+from callsheet import contract
+from callsheet.backends.local.supervisor.strays import sweep
+
+FAREWELL = b"bye"
+GRACE = 0.8
+"""Seconds that processes have to end by themselves: everything is over within two."""
+
+
+def main(run: str, status: str, socket: str) -> None:
+    """Wait for the supervisor's end, then clean up after it."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    received = b""
+    while chunk := os.read(0, 64):
+        received = (received + chunk)[-len(FAREWELL) :]
+    if received == FAREWELL:
+        return
+    count = sweep(run, GRACE)
+    mark_lost(status, f"the supervisor was killed; {count} processes of the run were ended")
+    with contextlib.suppress(OSError):
+        os.unlink(socket)
+
+
+def mark_lost(path: str, reason: str) -> None:
+    """Write into a run's status that it failed because its supervisor is gone."""
+    try:
+        with open(path, "rb") as file:
+            status = json.load(file)
+    except (OSError, ValueError):
+        return
+    status.update(
+        phase="Failed", reason=reason, exit_code=contract.EXIT_SUPERVISOR_LOST, finished=time.time()
+    )
+    for role in status["roles"]:
+        role["ready"] = 0
+    for replica in status["replicas"]:
+        if replica["phase"] not in ("Succeeded", "Failed", "Stopped"):
+            replica.update(phase="Stopped", ready=False, reason="the supervisor was killed")
+        for container in replica["containers"]:
+            container.update(pid=0, ready=False)
+    temporary = f"{path}.lost"
+    with contextlib.suppress(OSError):
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump(status, file)
+        os.replace(temporary, path)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])

@@ -1,0 +1,124 @@
+"""When a container is ready: its probe says so, or its bound ports listen, or it is alive.
+
+Ports are looked up for all containers at once in the system's tables, every few milliseconds just after a start and
+less often later, and not at all when nothing is waiting. A probe goes on after the first yes, as in Kubernetes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from callsheet.backends.local.supervisor.listening import can_connect, is_listening, listeners
+from callsheet.backends.local.supervisor.processes import Processes
+from callsheet.plan.model import ProbePlan
+
+FASTEST, SLOWEST = 0.02, 0.25
+EAGER_PERIOD = 0.2
+"""Seconds between two questions of a probe until the first yes."""
+
+
+class PortWatch:
+    """Tells waiting containers when all their ports listen."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: dict[object, tuple[str, Sequence[int], Callable[[], None]]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._delay = FASTEST
+
+    def wait(self, key: object, host: str, ports: Sequence[int], on_ready: Callable[[], None]) -> None:
+        """Call `on_ready` once when every port of the host listens."""
+        self._waiting[key] = (host, ports, on_ready)
+        self._delay = FASTEST
+        if self._timer:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(self._delay, self._look)
+
+    def forget(self, key: object) -> None:
+        """Stop waiting."""
+        self._waiting.pop(key, None)
+
+    def _look(self) -> None:
+        self._timer = None
+        linux = sys.platform == "linux"
+        table = listeners() if linux else {}
+        for key, (host, ports, on_ready) in list(self._waiting.items()):
+            if all(is_listening(table, host, port) if linux else can_connect(host, port) for port in ports):
+                del self._waiting[key]
+                on_ready()
+        if self._waiting:
+            self._delay = min(self._delay * 1.3, SLOWEST)
+            self._timer = self._loop.call_later(self._delay, self._look)
+
+
+async def watch_probe(
+    probe: ProbePlan,
+    host: str,
+    env: Mapping[str, str],
+    processes: Processes,
+    on_answer: Callable[[bool], None],
+) -> None:
+    """Ask again and again; tell each change from unready to ready and back."""
+    await asyncio.sleep(probe.initial_delay)
+    ready, yes, no = False, 0, 0
+    while True:
+        started = time.monotonic()
+        answer = await _ask(probe, host, env, processes)
+        yes, no = (yes + 1, 0) if answer else (0, no + 1)
+        if not ready and yes >= probe.successes:
+            ready = True
+            on_answer(True)
+        elif ready and no >= probe.failures:
+            ready = False
+            on_answer(False)
+        period = probe.period if ready else min(probe.period, EAGER_PERIOD)
+        await asyncio.sleep(max(0.0, started + period - time.monotonic()))
+
+
+async def _ask(probe: ProbePlan, host: str, env: Mapping[str, str], processes: Processes) -> bool:
+    try:
+        async with asyncio.timeout(probe.timeout):
+            if probe.kind == "exec":
+                return await _run(probe.command, env, processes)
+            return await _connect(probe, probe.host or host)
+    except (TimeoutError, OSError):
+        return False
+
+
+async def _run(command: Sequence[str], env: Mapping[str, str], processes: Processes) -> bool:
+    done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def ended(code: int) -> None:
+        if not done.done():
+            done.set_result(code)
+
+    with open(os.devnull, "wb") as null:
+        pid = processes.start(command, env, null.fileno(), ended)
+    try:
+        return await done == 0
+    finally:
+        if not done.done() or done.cancelled():
+            processes.kill(pid)
+
+
+async def _connect(probe: ProbePlan, host: str) -> bool:
+    context: ssl.SSLContext | None = None
+    if probe.kind == "http" and probe.scheme == "HTTPS":
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    reader, writer = await asyncio.open_connection(host, probe.port, ssl=context)
+    try:
+        if probe.kind == "tcp":
+            return True
+        head = f"GET {probe.path} HTTP/1.1\r\nHost: {host}:{probe.port}\r\nConnection: close\r\n\r\n"
+        writer.write(head.encode())
+        line = (await reader.readline()).split()
+        return len(line) >= 2 and line[1].isdigit() and 200 <= int(line[1]) < 400
+    finally:
+        writer.close()

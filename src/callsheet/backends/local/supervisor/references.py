@@ -1,0 +1,35 @@
+"""Secrets and ConfigMaps on a laptop: a folder with one file per key, read when a container starts.
+
+``.callsheet/secrets/NAME/KEY`` and ``.callsheet/configmaps/NAME/KEY`` below the working directory. The values live in
+the processes' environment alone; no plan, status or log holds them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from callsheet.plan.model import EnvRef
+
+FOLDERS = {"secret": "secrets", "configmap": "configmaps"}
+
+
+def folder(workdir: str, source: str, name: str) -> str:
+    """The folder that stands for a Secret or ConfigMap."""
+    return os.path.join(workdir, ".callsheet", FOLDERS[source], name)
+
+
+def resolve_references(refs: Iterable[EnvRef], workdir: str) -> dict[str, str]:
+    """The variables behind references; optional ones may be missing."""
+    env: dict[str, str] = {}
+    for ref in refs:
+        base = folder(workdir, ref.source, ref.name)
+        try:
+            keys = [ref.key] if ref.key else sorted(k for k in os.listdir(base) if not k.startswith("."))
+            for key in keys:
+                with open(os.path.join(base, key), encoding="utf-8") as file:
+                    env[ref.variable if ref.key else ref.variable + key] = file.read().removesuffix("\n")
+        except FileNotFoundError:
+            if not ref.optional:
+                raise
+    return env

@@ -1,0 +1,351 @@
+"""One replica: its containers, how they start and end, and when they are started again.
+
+The first container is the main one: when it ends, the replica has ended and the others are stopped. One of the
+others that ends while the main one runs is started again. The others start first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from callsheet import contract
+from callsheet.backends.local.supervisor import strays
+from callsheet.backends.local.supervisor.capture import Capture, LogFile
+from callsheet.backends.local.supervisor.processes import Processes
+from callsheet.backends.local.supervisor.readiness import PortWatch, watch_probe
+from callsheet.backends.status import ContainerStatus, Phase, ReplicaStatus
+from callsheet.plan.model import ContainerPlan, Replica, ReplicaContainer, RolePlan
+
+FIRST_DELAY, LONGEST_DELAY = 0.25, 30.0
+STEADY = 60.0
+"""Seconds after which a replica counts as healthy: its next failure is answered without delay again."""
+
+
+class Host(Protocol):
+    """What a replica needs from the supervisor."""
+
+    loop: asyncio.AbstractEventLoop
+    processes: Processes
+    ports: PortWatch
+
+    def environment(self, replica: ReplicaRun, container: ContainerRun) -> dict[str, str]:
+        """All variables of a container, as of now."""
+
+    def log_path(self, role: str, index: int, container: str) -> str:
+        """Where a container's output goes."""
+
+    def changed(self) -> None:
+        """Something that the status shows has changed."""
+
+    def may_restart(self) -> bool:
+        """Whether the run's budget allows one more restart; takes it."""
+
+
+@dataclass(slots=True)
+class ContainerRun:
+    """One container of one replica and its process, if it has one now."""
+
+    plan: ContainerPlan
+    own: ReplicaContainer
+    log: LogFile
+    pid: int = 0
+    started: float = 0.0
+    ready: bool = False
+    restarts: int = 0
+    exit_code: int | None = None
+    error: str = ""
+    capture: Capture | None = None
+    probe: asyncio.Task[None] | None = None
+    timers: list[asyncio.TimerHandle] = field(default_factory=list)
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Port by endpoint, as this replica has them."""
+        return self.plan.ports | self.own.ports
+
+    def forget_timers(self) -> None:
+        """What was to happen to the old process must not happen to the next."""
+        for timer in self.timers:
+            timer.cancel()
+        self.timers.clear()
+        if self.probe:
+            self.probe.cancel()
+            self.probe = None
+
+
+class ReplicaRun:
+    """One member of a role, for as long as the run wants it."""
+
+    def __init__(self, host: Host, role: RolePlan, plan: Replica) -> None:
+        self.host = host
+        self.role = role
+        self.plan = plan
+        self.phase: Phase = "Pending"
+        self.reason = ""
+        self.attempt = 0
+        self.failures = 0
+        self.started = 0.0
+        self.started_wall = 0.0
+        self.exit_code: int | None = None
+        self.gpus: tuple[str, ...] = ()
+        self.goal: Literal["run", "restart", "stop"] = "run"
+        self._in_a_row = 0
+        self._retry: asyncio.TimerHandle | None = None
+        self.containers = [
+            ContainerRun(
+                shared, own, LogFile(host.log_path(role.name, plan.index, shared.name), host.changed)
+            )
+            for shared, own in zip(role.containers, plan.containers, strict=True)
+        ]
+
+    @property
+    def name(self) -> str:
+        """``role/index``."""
+        return f"{self.role.name}/{self.plan.index}"
+
+    @property
+    def main(self) -> ContainerRun:
+        """The container whose end is the replica's end."""
+        return self.containers[0]
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it runs and nothing will be started."""
+        return self.phase in ("Succeeded", "Failed", "Stopped")
+
+    def replan(self, role: RolePlan, plan: Replica) -> None:
+        """Take up a plan of another size: it holds from the next start. One on its way out is wanted again."""
+        self.role, self.plan = role, plan
+        for container, shared, own in zip(self.containers, role.containers, plan.containers, strict=True):
+            container.plan, container.own = shared, own
+        if self.goal == "stop":
+            self.goal = "restart"
+
+    def start(self) -> None:
+        """Start all containers, the main one last."""
+        self._retry = None
+        self.phase, self.reason = "Starting", ""
+        self.started, self.started_wall = time.monotonic(), time.time()
+        for container in (*self.containers[1:], self.main):
+            self._start_container(container)
+        self._settle()
+
+    def _start_container(self, container: ContainerRun) -> None:
+        container.forget_timers()
+        container.ready, container.exit_code, container.error = False, None, ""
+        container.started = time.monotonic()
+        capture = container.capture = Capture(self.host.loop, container.log)
+        try:
+            env = self.host.environment(self, container)
+            container.pid = self.host.processes.start(
+                container.own.command,
+                env,
+                capture.write_end,
+                lambda code: self._ended(container, code),
+                self._marks(container),
+            )
+        except OSError as error:
+            container.error = f"cannot start {container.own.command[0]!r}: {error.strerror or error}"
+            container.log.write(f"callsheet: {container.error}\n".encode())
+            container.timers.append(
+                self.host.loop.call_later(0, lambda: self._ended(container, contract.EXIT_CANNOT_START))
+            )
+            return
+        finally:
+            capture.started()
+        self._watch_readiness(container, env)
+
+    def _marks(self, container: ContainerRun) -> frozenset[bytes]:
+        run = container.plan.env[contract.RUN]
+        return strays.marks(run, self.role.name, self.plan.index, container.plan.name)
+
+    def _watch_readiness(self, container: ContainerRun, env: dict[str, str]) -> None:
+        def answer(ready: bool) -> None:
+            container.ready = ready
+            self._settle()
+
+        if container.plan.probe:
+            watching = watch_probe(container.plan.probe, self.plan.host, env, self.host.processes, answer)
+            container.probe = self.host.loop.create_task(watching)
+        elif container.ports:
+            self.host.ports.wait(
+                container, self.plan.host, list(container.ports.values()), lambda: answer(True)
+            )
+        else:
+            container.ready = True
+
+    def _settle(self) -> None:
+        """Bring phase and reason in line with the containers."""
+        if self.phase in ("Starting", "Running"):
+            self.phase = "Running" if all(c.ready for c in self.containers) else "Starting"
+        self.host.changed()
+
+    def waiting_for(self) -> str:
+        """Why it is not ready, in one line."""
+        for container in self.containers:
+            if container.pid and not container.ready:
+                waited = f"({time.monotonic() - container.started:.0f} s)"
+                name = f"{container.plan.name}: " if len(self.containers) > 1 else ""
+                if container.plan.probe:
+                    return f"{name}its readiness probe has not answered yes yet {waited}"
+                ports = ", ".join(f"{port} ({endpoint})" for endpoint, port in container.ports.items())
+                return f"{name}not listening yet on {self.plan.host} port {ports} {waited}"
+        return ""
+
+    def _ended(self, container: ContainerRun, code: int) -> None:
+        container.forget_timers()
+        self.host.ports.forget(container)
+        container.pid, container.ready, container.exit_code = 0, False, code
+        if container.capture:
+            container.capture.finish()
+            container.capture = None
+        if container is self.main:
+            if self.phase != "Stopping":
+                self.phase = "Stopping"
+                self.exit_code = code
+            self._end_processes(kill=False)
+        elif self.phase != "Stopping":
+            self._restart_beside(container)
+            return
+        if not any(c.pid for c in self.containers):
+            self._over()
+        self.host.changed()
+
+    def _restart_beside(self, container: ContainerRun) -> None:
+        """One of the others ended while the main one runs: it comes back, the replica goes on."""
+        container.restarts += 1
+        lived = time.monotonic() - container.started
+        delay = (
+            FIRST_DELAY if lived > STEADY else min(FIRST_DELAY * 2 ** (container.restarts - 1), LONGEST_DELAY)
+        )
+        how = container.error or describe_exit(container.exit_code)
+        self.reason = f"{container.plan.name} ended ({how}) and is started again in {delay:g} s"
+        container.timers.append(self.host.loop.call_later(delay, lambda: self._start_again_beside(container)))
+        self._settle()
+
+    def _start_again_beside(self, container: ContainerRun) -> None:
+        self.reason = ""
+        self._start_container(container)
+        self._settle()
+
+    def stop(self, goal: Literal["restart", "stop"], *, kill: bool = False) -> None:
+        """End it: SIGTERM, the grace period, SIGKILL; at once with `kill`. What then happens is the goal's."""
+        if self.over:
+            if goal == "restart":
+                self.goal = "run"
+                self._again()
+            return
+        self.goal = goal if self.goal != "stop" else "stop"
+        if self._retry:
+            self._retry.cancel()
+            self._retry = None
+        self.phase = "Stopping"
+        self._end_processes(kill=kill)
+        if not any(c.pid for c in self.containers):
+            self._over()
+        self.host.changed()
+
+    def _end_processes(self, *, kill: bool) -> None:
+        processes = self.host.processes
+        for container in self.containers:
+            if not container.pid:
+                container.forget_timers()
+            elif kill:
+                processes.kill(container.pid)
+            else:
+                processes.terminate(container.pid)
+                timer = self.host.loop.call_later(self.role.grace, processes.kill, container.pid)
+                container.timers.append(timer)
+
+    def _over(self) -> None:
+        """All its processes are gone: decide what comes next."""
+        if self.goal == "stop":
+            self.phase, self.reason = "Stopped", ""
+        elif self.goal == "restart":
+            self.goal = "run"
+            self._again()
+        else:
+            self._decide(self.exit_code or 0)
+
+    def _decide(self, code: int) -> None:
+        policy = self.role.policy
+        how = self.main.error or describe_exit(code)
+        if code == 0 and policy != "Always":
+            self.phase, self.reason = "Succeeded", ""
+            return
+        if code != 0:
+            if policy == "Never":
+                self._fail(f"{how}; its restart policy is Never")
+                return
+            if self.failures >= self.role.limit:
+                self._fail(f"{how}; it was started again {self.failures} times, its limit")
+                return
+            if not self.host.may_restart():
+                self._fail(f"{how}; the run's budget of restarts (lifecycle.maxRestarts) is used up")
+                return
+            self.failures += 1
+        self._in_a_row = 0 if time.monotonic() - self.started > STEADY else self._in_a_row
+        delay = min(FIRST_DELAY * 2**self._in_a_row, LONGEST_DELAY)
+        self._in_a_row += 1
+        self.phase = "Pending"
+        count = f" (restart {self.failures} of {self.role.limit})" if code else ""
+        self.reason = f"{how}; started again in {delay:g} s{count}"
+        self._retry = self.host.loop.call_later(delay, self._again)
+
+    def _fail(self, reason: str) -> None:
+        self.phase, self.reason = "Failed", reason
+
+    def _again(self) -> None:
+        self.attempt += 1
+        self.start()
+
+    def status(self) -> ReplicaStatus:
+        """What a person sees of it."""
+        alive = any(c.pid for c in self.containers)
+        return ReplicaStatus(
+            role=self.role.name,
+            index=self.plan.index,
+            host=self.plan.host,
+            phase=self.phase,
+            ready=self.phase == "Running",
+            attempt=self.attempt,
+            restarts=self.failures,
+            reason=self.reason or self.waiting_for(),
+            started=self.started_wall,
+            uptime=time.monotonic() - self.started if alive else 0.0,
+            containers=[
+                ContainerStatus(
+                    name=c.plan.name,
+                    pid=c.pid,
+                    restarts=c.restarts,
+                    ready=c.ready,
+                    exit_code=c.exit_code,
+                    log_bytes=c.log.written,
+                    log_dropped=c.log.dropped,
+                    log_error=c.log.error,
+                    last_line=c.log.last_line(),
+                )
+                for c in self.containers
+            ],
+        )
+
+
+def describe_exit(code: int | None) -> str:
+    """How a process ended, for a person: ``exit code 3`` or ``killed by SIGKILL``."""
+    if code is None:
+        return "still running"
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
+def shell_code(code: int) -> int:
+    """The exit code a shell would show: 128 + n for signal n."""
+    return code if code >= 0 else 128 - code

@@ -1,0 +1,269 @@
+"""The run as a whole: which replicas there are, which phase it is in, and what its status says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from callsheet import contract
+from callsheet.backends.local.supervisor.gpus import GpuPool
+from callsheet.backends.local.supervisor.processes import Processes
+from callsheet.backends.local.supervisor.readiness import PortWatch
+from callsheet.backends.local.supervisor.references import resolve_references
+from callsheet.backends.local.supervisor.replica import ContainerRun, ReplicaRun, shell_code
+from callsheet.backends.status import FINISHED, Phase, ReplicaStatus, RoleStatus, Status
+from callsheet.errors import UserError
+from callsheet.plan.model import Plan, Replica, RolePlan, book_without
+
+Key = tuple[str, int]
+
+
+class RunState:
+    """Everything that the supervisor knows, and the rules by which the run goes on or ends."""
+
+    def __init__(self, plan: Plan, folder: str, gpus: GpuPool, on_change: Callable[[], None]) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.processes = Processes(self.loop)
+        self.ports = PortWatch(self.loop)
+        self.plan = plan
+        self.book = plan.book
+        self.folder = folder
+        self.gpus = gpus
+        self.generation = 0
+        self.version = 0
+        self.replicas: dict[Key, ReplicaRun] = {}
+        self.joined: dict[Key, str] = {}
+        self.outcome: tuple[Phase, str, int] | None = None
+        """How the run will have ended, once its last process is gone: phase, reason, exit code."""
+        self.finished = 0.0
+        self.restarts = 0
+        self._on_change = on_change
+        self._started = time.monotonic()
+        self._created = time.time()
+        self._deadline: asyncio.TimerHandle | None = None
+        self._base = {
+            name: value for name, value in os.environ.items() if not name.startswith(contract.PREFIX)
+        }
+        self._asks_for_gpus = any(c.gpus for role in plan.roles for c in role.containers)
+        self._evaluating = False
+        self._was_running = False
+
+    def start(self) -> None:
+        """Start every replica of the plan."""
+        wanted = self._wanted(self.plan)
+        self._claim_gpus(wanted)
+        for role, replica in wanted.values():
+            self._add(role, replica)
+        if self.plan.deadline is not None:
+            self._deadline = self.loop.call_later(self.plan.deadline, self._too_late)
+
+    @staticmethod
+    def _wanted(plan: Plan) -> dict[Key, tuple[RolePlan, Replica]]:
+        return {
+            (role.name, replica.index): (role, replica) for role in plan.roles for replica in role.replicas
+        }
+
+    def _claim_gpus(self, wanted: Mapping[Key, tuple[RolePlan, Replica]]) -> None:
+        needed = {
+            (*key, container.name): container.gpus
+            for key, (role, _) in wanted.items()
+            for container in role.containers
+            if container.gpus
+        }
+        self.gpus.assign(needed)
+
+    def _add(self, role: RolePlan, plan: Replica) -> None:
+        for container in plan.containers:
+            for path in container.mounts.values():
+                if not os.path.exists(path):
+                    os.makedirs(path)
+        replica = self.replicas[role.name, plan.index] = ReplicaRun(self, role, plan)
+        replica.start()
+
+    def apply(self, plan: Plan, generation: int) -> None:
+        """Take up a plan of another size: start what is new, stop what is no longer wanted."""
+        self._must_be_current(generation)
+        wanted = self._wanted(plan)
+        for member in self.joined:
+            wanted.pop(member, None)
+        self._claim_gpus(wanted)
+        self.generation += 1
+        self.plan, self.book = plan, plan.book
+        for key, (role, replica) in wanted.items():
+            current = self.replicas.get(key)
+            if current is None or current.phase == "Stopped":
+                self._add(role, replica)
+            else:
+                current.replan(role, replica)
+        for key, replica_run in self.replicas.items():
+            if key not in wanted:
+                replica_run.stop("stop")
+        self.changed()
+
+    def join(self, plan: Plan, generation: int, role: str, index: int) -> None:
+        """Take up a plan that holds one more member, which somebody starts by hand."""
+        self._must_be_current(generation)
+        self.generation += 1
+        self.joined[role, index] = plan.role(role).replicas[-1].host
+        self.book = plan.book
+        self.changed()
+
+    def leave(self, role: str, index: int) -> None:
+        """A member that was started by hand is gone."""
+        if self.joined.pop((role, index), None) is not None:
+            self.generation += 1
+            self.book = book_without(self.book, role, index)
+            self.changed()
+
+    def _must_be_current(self, generation: int) -> None:
+        if self.outcome:
+            raise UserError(
+                f"the run is {self.phase}: {self.outcome[1] or 'it is ending'}", fix="start a new run"
+            )
+        if generation != self.generation:
+            raise UserError("the run was scaled by someone else at the same moment", fix="try again")
+
+    def stop(self, phase: Phase, reason: str, code: int, *, kill: bool = False) -> None:
+        """End the run; the first reason stays."""
+        if self.outcome is None:
+            self.outcome = (phase, reason, code)
+        for replica in self.replicas.values():
+            replica.stop("stop", kill=kill)
+        self.changed()
+
+    def _too_late(self) -> None:
+        reason = f"the deadline of {self.plan.deadline:g} s has passed"
+        self.stop("Failed", reason, contract.EXIT_DEADLINE)
+
+    def may_restart(self) -> bool:
+        """Take one restart from the run's budget."""
+        if self.plan.max_restarts is not None and self.restarts >= self.plan.max_restarts:
+            return False
+        self.restarts += 1
+        return True
+
+    def changed(self) -> None:
+        """Look again at where the run stands, once, after the current event."""
+        self.version += 1
+        self._on_change()
+        if not self._evaluating:
+            self._evaluating = True
+            self.loop.call_soon(self._evaluate)
+
+    def _evaluate(self) -> None:
+        self._evaluating = False
+        if self.outcome is None:
+            failed = next((r for r in self.replicas.values() if r.phase == "Failed"), None)
+            if failed:
+                code = shell_code(failed.exit_code or 1)
+                self.stop("Failed", f"{failed.name} failed: {failed.reason}", code)
+            elif self.plan.success and all(map(self._has_succeeded, self.plan.success)):
+                names = ", ".join(self.plan.success)
+                self.stop("Succeeded", f"every replica of {names} ended with 0", contract.EXIT_OK)
+        if self.outcome and not self.finished and all(r.over for r in self.replicas.values()):
+            self.processes.end_all(self.plan.run)
+            self.finished = time.time()
+            self.version += 1
+            self._on_change()
+
+    def _has_succeeded(self, role: str) -> bool:
+        return all(
+            r.phase == "Succeeded" for r in self.replicas.values() if r.role.name == role and r.goal != "stop"
+        )
+
+    @property
+    def phase(self) -> Phase:
+        """Where the run stands."""
+        if self.outcome:
+            return self.outcome[0] if self.finished else "Stopping"
+        live = [r for r in self.replicas.values() if r.goal != "stop"]
+        if all(r.phase in ("Running", "Succeeded") for r in live):
+            self._was_running = True
+        return "Running" if self._was_running else "Starting"
+
+    def environment(self, replica: ReplicaRun, container: ContainerRun) -> dict[str, str]:
+        """All variables of a container: the user's own, those behind references, the plan's, in rising order."""
+        shared = next(
+            c for c in self.plan.role(replica.role.name).containers if c.name == container.plan.name
+        )
+        env = self._base | resolve_references(container.plan.env_refs, self.plan.workdir) | shared.env
+        env |= container.own.env
+        env[contract.ATTEMPT] = str(replica.attempt)
+        if self._asks_for_gpus:
+            devices = self.gpus.of(replica.role.name, replica.plan.index, container.plan.name)
+            env[contract.GPUS] = ",".join(devices)
+        return env
+
+    def log_path(self, role: str, index: int, container: str) -> str:
+        """Where a container's output goes."""
+        return os.path.join(self.folder, "logs", role, str(index), f"{container}.log")
+
+    def status(self) -> Status:
+        """The run at this moment."""
+        replicas = [
+            r.status()
+            for r in self.replicas.values()
+            if not (r.goal == "stop" and r.over and not self.outcome)
+        ]
+        replicas += [
+            ReplicaStatus(role, index, host, "Running", ready=True, joined=True, reason="joined by hand")
+            for (role, index), host in self.joined.items()
+        ]
+        phase = self.phase
+        reason = self.outcome[1] if self.outcome else ""
+        return Status(
+            experiment=self.plan.experiment,
+            run=self.plan.run,
+            phase=phase,
+            reason=reason,
+            exit_code=self.outcome[2] if self.outcome and phase in FINISHED else None,
+            created=self._created,
+            finished=self.finished,
+            uptime=time.monotonic() - self._started,
+            folder=self.folder,
+            supervisor=os.getpid(),
+            generation=self.generation,
+            restarts=self.restarts,
+            exposed=self._exposed(),
+            warnings=self._warnings(),
+            roles=self._roles(replicas),
+            replicas=replicas,
+        )
+
+    def _roles(self, replicas: list[ReplicaStatus]) -> list[RoleStatus]:
+        counts = {role.name: RoleStatus(role.name) for role in self.plan.roles}
+        for replica in replicas:
+            role = counts[replica.role]
+            role.wanted += 1
+            role.ready += replica.ready
+            role.succeeded += replica.phase == "Succeeded"
+            role.failed += replica.phase == "Failed"
+            role.restarts += replica.restarts
+        return list(counts.values())
+
+    def _exposed(self) -> dict[str, str]:
+        return {
+            endpoint: f"{replica.host}:{(container.ports | own.ports)[endpoint]}"
+            for role in self.plan.roles
+            for replica in role.replicas[:1]
+            for container, own in zip(role.containers, replica.containers, strict=True)
+            for endpoint in container.exposed
+        }
+
+    def _warnings(self) -> list[str]:
+        logs = [(r.name, c.log) for r in self.replicas.values() for c in r.containers]
+        full = [f"{name}: log not written: {log.error}" for name, log in logs if log.error]
+        dropped = [
+            f"{name}: {log.dropped:,} bytes of its log were dropped" for name, log in logs if log.dropped
+        ]
+        return full[:10] + dropped[:10]
+
+    def describe(self, replica: ReplicaRun) -> dict[str, Any]:
+        """What `exec` needs to stand beside a replica."""
+        return {
+            container.plan.name: {"env": self.environment(replica, container), "cwd": self.plan.workdir}
+            for container in replica.containers
+        }
