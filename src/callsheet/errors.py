@@ -52,8 +52,9 @@ class Problem:
 
     @property
     def place(self) -> str:
-        """``file:line:column``, as editors and terminals link it; empty when the experiment came from Python."""
-        return f"{self.file}:{self.line}:{self.column}" if self.file else ""
+        """``file:line:column``, as editors and terminals link it; the flag itself for what came from the command
+        line; empty when the experiment came from Python."""
+        return f"{self.file}:{self.line}:{self.column}" if self.file and self.line else self.file
 
     def __str__(self) -> str:
         where = f"{self.place}: {self.path}" if self.file else self.path

@@ -1,0 +1,151 @@
+"""Checks names: what they may look like, that they fit with what is derived from them, that they are unique."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from callsheet import contract
+from callsheet.plan.check_base import Mistake, Subject, repeated
+from callsheet.spec.experiment import LABEL_PATTERN
+from callsheet.spec.tree import Loc
+
+LONGEST_LABEL = 63
+LONGEST_ROLE_OBJECT = 52
+"""Kubernetes adds eleven characters to a StatefulSet's name for a label. Since a role has at most 100,000 replicas,
+the host name of the last one fits into a label as well."""
+
+_LABEL = re.compile(LABEL_PATTERN)
+_NAMED = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def check_names(it: Subject) -> Iterator[Mistake]:
+    """All names of an experiment."""
+    yield from _labels(it)
+    yield from _lengths(it)
+    yield from _unique(it)
+    metadata = it.experiment.metadata
+    yield from _tags(("metadata", "labels"), metadata.labels, values=True)
+    yield from _tags(("metadata", "annotations"), metadata.annotations, values=False)
+    for loc, role in it.roles:
+        yield from _tags((*loc, "labels"), role.labels, values=True)
+        yield from _tags((*loc, "nodeSelector"), role.node_selector, values=True)
+        yield from _tags((*loc, "annotations"), role.annotations, values=False)
+
+
+def is_label(name: str) -> bool:
+    """Whether this is a DNS label as RFC 1035 has it."""
+    return len(name) <= LONGEST_LABEL and _LABEL.fullmatch(name) is not None
+
+
+def is_object_name(name: str) -> bool:
+    """Whether Kubernetes takes this as the name of a Secret, a ConfigMap or a claim."""
+    return len(name) <= 253 and _SUBDOMAIN.fullmatch(name) is not None
+
+
+def _places(it: Subject) -> Iterator[tuple[Loc, str]]:
+    """Everything that must be a label."""
+    yield ("metadata", "name"), it.experiment.name
+    for loc, role in it.roles:
+        yield (*loc, "name"), role.name
+    for site in it.sites:
+        if site.role.containers:
+            yield (*site.loc, "name"), site.container.name
+    yield from _endpoints(it)
+    for index, volume in enumerate(it.experiment.spec.volumes):
+        yield ("spec", "volumes", index, "name"), volume.name
+
+
+def _endpoints(it: Subject) -> Iterator[tuple[Loc, str]]:
+    for site in it.sites:
+        for key, binds in (("binds", site.container.binds), ("exposes", site.container.exposes)):
+            for index, bind in enumerate(binds):
+                yield (*site.loc, key, index, "name"), bind.name
+
+
+def _labels(it: Subject) -> Iterator[Mistake]:
+    for loc, name in _places(it):
+        if len(name) > LONGEST_LABEL:
+            yield Mistake(
+                loc, f"the name {name!r} has {len(name)} characters", f"write at most {LONGEST_LABEL}"
+            )
+        elif not is_label(name):
+            better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+            rule = "lower-case letters, digits and hyphens, a letter first, no hyphen last"
+            fix = f"write {better}" if is_label(better) else f"write {rule}"
+            yield Mistake(loc, f"{name!r} is not a DNS label ({rule})", fix)
+    for loc, name in _endpoints(it):
+        if name in contract.RESERVED_ENDPOINTS:
+            yield Mistake(
+                loc,
+                f"an endpoint cannot be called {name!r}: {{{name}.x}} means something else",
+                "choose another name",
+            )
+
+
+def _lengths(it: Subject) -> Iterator[Mistake]:
+    """Names that are derived must fit too. Names that are wrong by themselves have been reported."""
+    experiment = it.experiment.name
+    if not is_label(experiment):
+        return
+    room = LONGEST_ROLE_OBJECT - len(experiment) - 1
+    if room < 1:
+        yield Mistake(
+            ("metadata", "name"),
+            f"the name {experiment!r} has {len(experiment)} characters and leaves no room for the roles' names",
+            f"shorten it: <experiment>-<role> may have {LONGEST_ROLE_OBJECT} characters in all",
+        )
+        return
+    for loc, role in it.roles:
+        if is_label(role.name) and len(role.name) > room:
+            yield _too_long((*loc, "name"), f"{experiment}-{role.name}", LONGEST_ROLE_OBJECT)
+    for loc, name in _endpoints(it):
+        if is_label(name) and len(experiment) + 1 + len(name) > LONGEST_LABEL:
+            yield _too_long(loc, f"{experiment}-{name}", LONGEST_LABEL)
+
+
+def _too_long(loc: Loc, derived: str, limit: int) -> Mistake:
+    return Mistake(
+        loc,
+        f"the derived name {derived!r} has {len(derived)} characters; Kubernetes takes {limit}",
+        f"shorten this name or the experiment's by {len(derived) - limit}",
+    )
+
+
+def _unique(it: Subject) -> Iterator[Mistake]:
+    yield from _twice("role", ("spec", "roles"), [role.name for _, role in it.roles])
+    yield from _twice("volume", ("spec", "volumes"), [v.name for v in it.experiment.spec.volumes])
+    yield from _twice("variable", ("spec", "env"), [v.name for v in it.experiment.spec.env])
+    for loc, role in it.roles:
+        yield from _twice("container", (*loc, "containers"), [c.name for c in role.containers])
+    for site in it.sites:
+        yield from _twice("variable", (*site.loc, "env"), [v.name for v in site.container.env])
+
+
+def _twice(what: str, loc: Loc, names: list[str]) -> Iterator[Mistake]:
+    for index, first, name in repeated(names):
+        yield Mistake(
+            (*loc, index, "name"),
+            f"the {what} {name!r} is there already, as number {first + 1} of {loc[-1]}",
+            "rename or remove one of the two",
+        )
+
+
+def _tags(loc: Loc, tags: dict[str, str], *, values: bool) -> Iterator[Mistake]:
+    """Keys, and for labels the values, as Kubernetes takes them."""
+    rule = "letters, digits, '-', '_' and '.', at most 63, a letter or digit first and last"
+    for key, value in tags.items():
+        prefix, slash, name = key.rpartition("/")
+        right = len(name) <= LONGEST_LABEL and _NAMED.fullmatch(name)
+        if not right or (slash and not is_object_name(prefix)):
+            yield Mistake(
+                (*loc, key),
+                f"Kubernetes does not take {key!r} as a key",
+                f"write {rule}; a DNS name and '/' may stand before it",
+                at_key=True,
+            )
+        if values and value and (len(value) > LONGEST_LABEL or not _NAMED.fullmatch(value)):
+            yield Mistake(
+                (*loc, key), f"Kubernetes does not take {value!r} as a label's value", f"write {rule}"
+            )

@@ -1,0 +1,209 @@
+"""Checks the parts of Kubernetes' shape: variables, volumes, mounts, probes, resources, files and storage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel
+
+from callsheet import contract
+from callsheet.plan.check_base import Mistake, Site, Subject, listed, meant, repeated
+from callsheet.plan.check_names import is_object_name
+from callsheet.spec.kubernetes import EnvFromSource, EnvSource, EnvVar, Probe, ResourceFieldRef, Volume
+from callsheet.spec.quantity import parse_quantity
+from callsheet.spec.tree import Loc
+
+STORAGE_SCHEMES = ("s3", "gs", "az", "file", "pvc")
+
+_VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+_FILE = re.compile(r"[-._A-Za-z0-9]+")
+_PROBES = ("exec", "http_get", "tcp_socket")
+
+
+def check_parts(it: Subject) -> Iterator[Mistake]:
+    """Everything inside the spec that is neither a name nor a wire."""
+    spec = it.experiment.spec
+    yield from _storage(spec.storage)
+    for name in spec.files:
+        if not _FILE.fullmatch(name) or name in (".", ".."):
+            yield Mistake(
+                ("spec", "files", name),
+                f"{name!r} cannot be a file's name here",
+                "write letters, digits, '.', '_' and '-' alone; no folders",
+                at_key=True,
+            )
+    for index, volume in enumerate(spec.volumes):
+        yield from _volume(it, ("spec", "volumes", index), volume)
+    for index, variable in enumerate(spec.env):
+        yield from _variable(it, ("spec", "env", index), variable, None)
+    for site in it.sites:
+        yield from _container(it, site)
+
+
+def _container(it: Subject, site: Site) -> Iterator[Mistake]:
+    container = site.container
+    for index, variable in enumerate(container.env):
+        yield from _variable(it, (*site.loc, "env", index), variable, site)
+    for index, source in enumerate(container.env_from):
+        yield from _env_from(it, (*site.loc, "envFrom", index), source)
+    yield from _mounts(it, site)
+    yield from _resources(site)
+    if container.readiness_probe:
+        yield from _probe(it, site, container.readiness_probe)
+
+
+def exactly_one(it: Subject, loc: Loc, part: BaseModel, fields: tuple[str, ...]) -> Iterator[Mistake]:
+    """One of several keys must be there; what was taken out for its shape counts as there."""
+    aliases = {name: type(part).model_fields[name].alias or name for name in fields}
+    given = [alias for name, alias in aliases.items() if getattr(part, name) is not None]
+    if len(given) > 1:
+        yield Mistake(loc, f"{' and '.join(given)} exclude each other", "keep one of them")
+    elif not given and not it.known.lacks(loc):
+        yield Mistake(loc, f"one of {', '.join(aliases.values())} is missing", "add one of them")
+
+
+def _storage(storage: str | None) -> Iterator[Mistake]:
+    if storage is None:
+        return
+    try:
+        url = urlsplit(storage)
+    except ValueError:
+        url = urlsplit("")
+    scheme, rest = url.scheme, storage.partition("://")[2]
+    forms = (
+        "s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///folder or pvc://claim/path"
+    )
+    if scheme not in STORAGE_SCHEMES or not rest:
+        fix = f"write {forms}"
+        if storage.startswith(("/", ".", "~")):
+            fix = "write file:/// and an absolute path for a folder of this machine"
+        yield Mistake(("spec", "storage"), f"{storage!r} is no place for results", fix)
+    elif scheme == "file" and not rest.startswith("/"):
+        yield Mistake(("spec", "storage"), f"{storage!r} has no absolute path", f"write file:///{rest}")
+    elif scheme != "file" and not url.netloc:
+        yield Mistake(("spec", "storage"), f"{storage!r} names no bucket or claim", f"write {forms}")
+
+
+def _variable(it: Subject, loc: Loc, variable: EnvVar, site: Site | None) -> Iterator[Mistake]:
+    name = variable.name
+    if not _VARIABLE.fullmatch(name):
+        fix = "write letters, digits, '_', '.' and '-', no digit first"
+        yield Mistake((*loc, "name"), f"{name!r} is not a variable's name", fix)
+    elif name.startswith(contract.PREFIX):
+        fix = f"choose a name that does not begin with {contract.PREFIX}"
+        yield Mistake((*loc, "name"), f"{name!r} belongs to the contract with the process", fix)
+    if variable.value is not None and variable.value_from:
+        yield Mistake(loc, f"{name!r} has both value and valueFrom", "keep one of them")
+    elif variable.value is None and not variable.value_from and not it.known.lacks(loc):
+        yield Mistake(loc, f"{name!r} has no value", 'add value: "..." or valueFrom')
+    if variable.value_from:
+        yield from _source(it, (*loc, "valueFrom"), variable.value_from, site)
+
+
+def _source(it: Subject, loc: Loc, source: EnvSource, site: Site | None) -> Iterator[Mistake]:
+    yield from exactly_one(it, loc, source, tuple(EnvSource.model_fields))
+    for key, ref in (("secretKeyRef", source.secret_key_ref), ("configMapKeyRef", source.config_map_key_ref)):
+        if ref:
+            yield from _object((*loc, key, "name"), ref.name)
+            if not _FILE.fullmatch(ref.key) or ref.key in (".", ".."):
+                fix = "write letters, digits, '.', '_' and '-' alone"
+                yield Mistake((*loc, key, "key"), f"{ref.key!r} cannot be a key", fix)
+    if source.resource_field_ref:
+        yield from _resource_field((*loc, "resourceFieldRef"), source.resource_field_ref, site)
+
+
+def _resource_field(loc: Loc, ref: ResourceFieldRef, site: Site | None) -> Iterator[Mistake]:
+    kind, _, resource = ref.resource.partition(".")
+    if kind not in ("limits", "requests") or not resource:
+        fix = "write limits.cpu, limits.memory, requests.cpu or requests.memory"
+        yield Mistake((*loc, "resource"), f"{ref.resource!r} is no resource of a container", fix)
+    if parse_quantity(ref.divisor) == 0:
+        yield Mistake((*loc, "divisor"), "nothing can be divided by 0", "write 1, 1Mi or the like")
+    names = [container.name for container in site.role.group] if site else []
+    if ref.container_name and site and ref.container_name not in names:
+        fix = meant(ref.container_name, names, f"write one of {listed(names)}")
+        yield Mistake(
+            (*loc, "containerName"), f"there is no container {ref.container_name!r} in this role", fix
+        )
+
+
+def _object(loc: Loc, name: str) -> Iterator[Mistake]:
+    if not is_object_name(name):
+        fix = "write lower-case letters, digits, '-' and '.' alone"
+        yield Mistake(loc, f"{name!r} cannot be the name of a Kubernetes object", fix)
+
+
+def _env_from(it: Subject, loc: Loc, source: EnvFromSource) -> Iterator[Mistake]:
+    yield from exactly_one(it, loc, source, ("config_map_ref", "secret_ref"))
+    for key, ref in (("configMapRef", source.config_map_ref), ("secretRef", source.secret_ref)):
+        if ref:
+            yield from _object((*loc, key, "name"), ref.name)
+
+
+def _volume(it: Subject, loc: Loc, volume: Volume) -> Iterator[Mistake]:
+    kinds = tuple(name for name in Volume.model_fields if name != "name")
+    yield from exactly_one(it, loc, volume, kinds)
+    if volume.host_path and not volume.host_path.path.startswith("/"):
+        path = volume.host_path.path
+        yield Mistake((*loc, "hostPath", "path"), f"{path!r} is not an absolute path", "begin it with /")
+    if volume.secret:
+        yield from _object((*loc, "secret", "secretName"), volume.secret.secret_name)
+    if volume.config_map:
+        yield from _object((*loc, "configMap", "name"), volume.config_map.name)
+    if volume.persistent_volume_claim:
+        name = volume.persistent_volume_claim.claim_name
+        yield from _object((*loc, "persistentVolumeClaim", "claimName"), name)
+
+
+def _mounts(it: Subject, site: Site) -> Iterator[Mistake]:
+    volumes = {volume.name for volume in it.experiment.spec.volumes} | it.known.names.volumes
+    mounts = site.container.volume_mounts
+    for index, mount in enumerate(mounts):
+        loc = (*site.loc, "volumeMounts", index)
+        if mount.name not in volumes:
+            fix = meant(mount.name, volumes, "add it under spec.volumes")
+            yield Mistake((*loc, "name"), f"there is no volume {mount.name!r}", fix)
+        if not mount.mount_path.startswith("/") or ":" in mount.mount_path:
+            fix = "write a path that begins with / and has no colon"
+            yield Mistake((*loc, "mountPath"), f"{mount.mount_path!r} is not an absolute path", fix)
+        if mount.sub_path.startswith("/") or ".." in mount.sub_path.split("/"):
+            fix = "write a relative path without '..'"
+            yield Mistake((*loc, "subPath"), f"{mount.sub_path!r} leads out of the volume", fix)
+    for index, first, path in repeated([mount.mount_path for mount in mounts]):
+        message = f"the volume {mounts[first].name!r} is mounted at {path!r} already"
+        yield Mistake((*site.loc, "volumeMounts", index, "mountPath"), message, "choose another path")
+
+
+def _resources(site: Site) -> Iterator[Mistake]:
+    resources = site.container.resources
+    for key, amounts in (("requests", resources.requests), ("limits", resources.limits)):
+        gpus = amounts.get(contract.GPU_RESOURCE)
+        if gpus is not None and parse_quantity(gpus) % 1:
+            loc = (*site.loc, "resources", key, contract.GPU_RESOURCE)
+            yield Mistake(loc, f"{gpus} is not a whole number of GPUs", "write 1, 2, ...")
+    for name, asked in resources.requests.items():
+        most = resources.limits.get(name)
+        if most is not None and parse_quantity(asked) > parse_quantity(most):
+            loc = (*site.loc, "resources", "requests", name)
+            yield Mistake(loc, f"{asked} is more than the limit, {most}", "lower it, or raise the limit")
+
+
+def _probe(it: Subject, site: Site, probe: Probe) -> Iterator[Mistake]:
+    loc = (*site.loc, "readinessProbe")
+    yield from exactly_one(it, loc, probe, _PROBES)
+    for key, action in (("httpGet", probe.http_get), ("tcpSocket", probe.tcp_socket)):
+        if action is None:
+            continue
+        where = (*loc, key, "port")
+        if isinstance(action.port, int):
+            if not 1 <= action.port <= 65535:
+                yield Mistake(where, f"{action.port} is not a port", "write a number from 1 to 65535")
+        elif action.port not in site.bound and not any(
+            it.known.lacks((*site.loc, other)) for other in ("binds", "exposes")
+        ):
+            fix = meant(
+                action.port, site.bound, f"write a number, or one of its endpoints: {listed(site.bound)}"
+            )
+            yield Mistake(where, f"{site.shown} binds no endpoint {action.port!r}", fix)

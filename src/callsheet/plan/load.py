@@ -1,0 +1,163 @@
+"""Reads experiments from files, folders and standard input, and reports every mistake of all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TextIO
+
+from callsheet.errors import InvalidExperiment, Problem, UserError
+from callsheet.plan.check import Known, check
+from callsheet.spec import tree
+from callsheet.spec.document import Built, build, is_ours
+from callsheet.spec.dump import dump
+from callsheet.spec.experiment import Experiment
+from callsheet.spec.overrides import Override, apply, parse_override
+from callsheet.spec.yamldoc import MAX_BYTES, Document, Unreadable, decode, read
+
+STDIN = "<stdin>"
+_SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """An experiment without mistakes and where it came from."""
+
+    experiment: Experiment
+    base: Path
+    """The folder that relative paths start from."""
+    file: str
+    text: str
+    """The document as YAML, changes from the command line included: what is kept with the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    file: str
+    base: Path
+    data: bytes
+    in_folder: bool = False
+    """Whether other files may lie beside the experiments."""
+
+
+def load(paths: Sequence[str], *, sets: Sequence[str] = (), stdin: TextIO | None = None) -> list[Loaded]:
+    """The experiments of files, folders and, for ``-``, standard input, in their order.
+
+    Raises `InvalidExperiment` with all mistakes, or `UserError` when there is nothing to read.
+    """
+    overrides = [parse_override(text) for text in sets]
+    problems: list[Problem] = []
+    documents: list[tuple[_Source, Document]] = []
+    for source in [source for path in paths for source in _sources(path, stdin)]:
+        found, problem = _read(source)
+        problems += problem
+        documents += [(source, document) for document in found]
+    if not documents and not problems:
+        raise UserError(
+            f"there is no experiment in {', '.join(paths) or 'nothing'}",
+            fix="give a file with a document of kind: Experiment",
+        )
+    problems += _override([document for _, document in documents], overrides)
+    loaded: list[Loaded] = []
+    for source, document in documents:
+        built = examine(document, source.file)
+        problems += built.problems
+        if built.experiment:
+            text = dump(tree.to_data(document.root)) if overrides else document.text
+            loaded.append(Loaded(built.experiment, source.base, source.file, text))
+    problems += _same_names(loaded)
+    if problems:
+        raise InvalidExperiment(list(dict.fromkeys(problems)))
+    return loaded
+
+
+def examine(document: Document, file: str) -> Built:
+    """An experiment with all mistakes of its shape and its graph, none told twice."""
+    built = build(document, file)
+    if built.experiment:
+        known = Known(built.names, frozenset(tree.dropped(built.root)))
+        mistakes = check(built.experiment, known)
+        built.problems += [built.problem(m.loc, m.message, m.fix, key=m.at_key) for m in mistakes]
+    unique: dict[tuple[str, int, int, str], Problem] = {}
+    for problem in built.problems:
+        # What an alias repeats is one mistake; without a place, the path tells two apart.
+        where = "" if problem.line else problem.path
+        unique.setdefault((problem.file + where, problem.line, problem.column, problem.message), problem)
+    built.problems = list(unique.values())
+    return built
+
+
+def _read(source: _Source) -> tuple[list[Document], list[Problem]]:
+    try:
+        documents, problems = read(decode(source.data))
+    except Unreadable as error:
+        documents, problems = [], [error.problem]
+    if source.in_folder:
+        documents = [document for document in documents if is_ours(document.root)]
+    return documents, [replace(problem, file=source.file) for problem in problems]
+
+
+def _override(documents: list[Document], overrides: list[Override]) -> list[Problem]:
+    """Change every document that has the place; a place that none has is a mistake."""
+    problems = []
+    for override in overrides:
+        results = [apply(document.root, override) for document in documents]
+        if results and all(results):
+            problems += [result for result in results[:1] if result]
+    return problems
+
+
+def _same_names(loaded: list[Loaded]) -> Iterator[Problem]:
+    first: dict[str, Loaded] = {}
+    for item in loaded:
+        other = first.setdefault(item.experiment.name, item)
+        if other is not item:
+            where = "the same file" if other.file == item.file else other.file
+            yield Problem(
+                "metadata.name",
+                f"there is another experiment {item.experiment.name!r} in {where}",
+                "rename one of the two",
+                item.file,
+            )
+
+
+def _sources(path: str, stdin: TextIO | None) -> list[_Source]:
+    if path == "-":
+        if stdin is None:
+            raise UserError("there is no standard input to read", fix="give a file")
+        binary = getattr(stdin, "buffer", None)
+        data = binary.read(MAX_BYTES + 1) if binary else stdin.read(MAX_BYTES + 1).encode()
+        return [_Source(STDIN, Path.cwd(), data)]
+    place = Path(path)
+    try:
+        if not place.is_dir():
+            return [_file(place, path)]
+        inside = sorted(p for p in place.iterdir() if p.suffix in _SUFFIXES and p.is_file())
+        if not inside:
+            raise UserError(
+                f"the folder {path} holds no .yaml or .yml file", fix="give a file, or another folder"
+            )
+        return [_file(p, str(p), in_folder=True) for p in inside]
+    except FileNotFoundError:
+        raise UserError(f"there is no file {path}", fix=_nearby(place)) from None
+    except PermissionError as error:
+        raise UserError(f"{error.filename or path} may not be read", fix="change its permissions") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}", fix="give another file") from None
+
+
+def _file(place: Path, shown: str, *, in_folder: bool = False) -> _Source:
+    with place.open("rb") as stream:
+        return _Source(shown, place.absolute().parent, stream.read(MAX_BYTES + 1), in_folder)
+
+
+def _nearby(place: Path) -> str:
+    """The experiment files that lie where one was looked for."""
+    folder = place.parent
+    names = sorted(p.name for p in folder.iterdir() if p.suffix in _SUFFIXES) if folder.is_dir() else []
+    return (
+        f"there is {', '.join(names[:5])}"
+        if names
+        else "check the path; callsheet init writes a first experiment"
+    )

@@ -1,0 +1,195 @@
+"""Turns a YAML document into an experiment and finds every mistake of shape on the way.
+
+A document with mistakes still yields an experiment where possible: each offending piece is taken out, the
+smallest that will do, so that the checks of the graph can look at the rest in the same pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from callsheet import contract
+from callsheet.errors import Problem
+from callsheet.spec import tree
+from callsheet.spec.experiment import Experiment
+from callsheet.spec.explain import Finding, findings
+from callsheet.spec.tree import Fields, Items, Loc, Node, Scalar
+from callsheet.spec.yamldoc import Document
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Every name that the document mentions, rightly placed or not: none of them is unknown."""
+
+    roles: frozenset[str] = frozenset()
+    endpoints: frozenset[str] = frozenset()
+    volumes: frozenset[str] = frozenset()
+    files: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Built:
+    """What a document gave."""
+
+    root: Node
+    """The tree behind the experiment, without the pieces that are wrong."""
+    file: str
+    problems: list[Problem] = field(default_factory=list)
+    experiment: Experiment | None = None
+    """None when nothing could be made of it."""
+    names: Names = Names()
+
+    def problem(self, loc: Loc, message: str, fix: str, *, key: bool = False) -> Problem:
+        """A problem at a loc of the tree."""
+        line, column, origin = tree.place(self.root, loc, key=key)
+        return Problem(tree.path(self.root, loc), message, fix, origin or self.file, line, column)
+
+
+def build(document: Document, file: str) -> Built:
+    """Make an experiment of a document, with all its mistakes of shape."""
+    built = Built(tree.copy(document.root), file, [replace(flaw, file=file) for flaw in document.flaws])
+    root = built.root
+    if not isinstance(root, Fields):
+        found = "a list" if isinstance(root, Items) else repr(root.text)
+        fix = f"begin with apiVersion: {contract.API_VERSION} and kind: {contract.KIND}"
+        built.problems.append(built.problem((), f"an experiment is a mapping, not {found}", fix))
+        return built
+    if root.broken:
+        return built
+    built.names = _names(root)
+    for loc in [loc for loc, node in tree.walk(root) if node.broken][::-1]:
+        tree.drop(root, loc)
+    if _check_header(built, root):
+        _validate(built)
+    return built
+
+
+def is_ours(root: Node) -> bool:
+    """Whether a document among others in a folder is meant as an experiment."""
+    if not isinstance(root, Fields):
+        return False
+    version, kind = root.get("apiVersion"), root.get("kind")
+    if isinstance(version, Scalar) and version.text:
+        return version.text.startswith("callsheet.dev/")
+    return isinstance(kind, Scalar) and kind.text == contract.KIND
+
+
+def _check_header(built: Built, root: Fields) -> bool:
+    """Look at apiVersion and kind; False when this is something else altogether."""
+    goes_on = True
+    for key, wanted in (("apiVersion", contract.API_VERSION), ("kind", contract.KIND)):
+        node = root.get(key)
+        if node is None or (isinstance(node, Scalar) and node.value is None):
+            if key not in root.dropped:
+                problem = built.problem((), f"{key} is missing", f"add {key}: {wanted}")
+                built.problems.append(replace(problem, path=key))
+        elif not isinstance(node, Scalar) or node.value != wanted:
+            found = repr(node.text) if isinstance(node, Scalar) else "not text"
+            built.problems.append(built.problem((key,), f"{key} is {found}", f"write {key}: {wanted}"))
+            if key == "kind" and not (isinstance(node, Scalar) and get_close_matches(node.text, [wanted])):
+                goes_on = False
+        tree.drop(root, (key,), quietly=True)
+    return goes_on
+
+
+def _validate(built: Built) -> None:
+    """Validate, report what is wrong, take it out, and go on until an experiment is left."""
+    reported = False
+    while True:
+        try:
+            built.experiment = Experiment.model_validate(
+                tree.to_data(built.root), by_alias=True, by_name=False
+            )
+            return
+        except ValidationError as error:
+            errors = error.errors(include_url=False)
+        if _drop_nulls(built.root, errors):
+            continue
+        found = findings(built.root, errors)
+        if not reported:
+            built.problems += [
+                built.problem(f.loc, f.message, f.fix, key=f.at_key) for f in found if f.message
+            ]
+            reported = True
+        if not _take_out(built.root, found):
+            return
+
+
+def _drop_nulls(root: Node, errors: list[ErrorDetails]) -> bool:
+    """A key without a value is an absent key, as on Kubernetes."""
+    nulls = []
+    for error in errors:
+        loc = tree.existing(root, error["loc"])
+        node = tree.find(root, loc)
+        if loc and isinstance(loc[-1], str) and isinstance(node, Scalar) and node.value is None:
+            nulls.append(loc)
+    for loc in nulls:
+        tree.drop(root, loc, quietly=True)
+    return bool(nulls)
+
+
+def _take_out(root: Node, found: list[Finding]) -> bool:
+    """Remove what the findings are about; False when nothing is left to remove."""
+    changed = [_stand_in(root, f.loc) for f in found if f.missing]
+    doomed = [f.loc for f in found if not f.missing]
+    # What lacks something other than a name goes as a whole.
+    doomed += [f.loc[:-1] for f in found if f.missing and f.loc[-1] not in ("name", "metadata")]
+    # The last first, so that positions in lists stay right; parts before the whole.
+    changed += [tree.drop(root, loc) for loc in sorted(set(doomed), key=_order, reverse=True)]
+    return any(changed)
+
+
+def _order(loc: Loc) -> tuple[tuple[int, str], ...]:
+    return tuple((step, "") if isinstance(step, int) else (-1, step) for step in loc)
+
+
+def _stand_in(root: Node, loc: Loc) -> bool:
+    """Give a name to what has none, so that the rest of it can be checked."""
+    parent = tree.find(root, loc[:-1])
+    if not isinstance(parent, Fields):
+        return False
+    where = (parent.line, parent.column, parent.origin)
+    if loc[-1] == "name":
+        name = "x" + "".join(f"-{step}" for step in loc if isinstance(step, int))
+        parent.entries["name"] = tree.Entry(Scalar(*where, value=name, text=name, standin=True))
+    elif loc == ("metadata",):
+        parent.entries["metadata"] = tree.Entry(Fields(*where))
+    else:
+        return False
+    return True
+
+
+def _names(root: Fields) -> Names:
+    spec = root.get("spec")
+    if not isinstance(spec, Fields):
+        return Names()
+    roles = spec.get("roles")
+    listed = roles.items if isinstance(roles, Items) else []
+    groups = [role.get("containers") for role in listed if isinstance(role, Fields)]
+    containers = [*listed, *(c for group in groups if isinstance(group, Items) for c in group.items)]
+    bound = [c.get(key) for c in containers if isinstance(c, Fields) for key in ("binds", "exposes")]
+    return Names(
+        roles=frozenset(_mentioned(roles)),
+        endpoints=frozenset(name for node in bound for name in _mentioned(node)),
+        volumes=frozenset(_mentioned(spec.get("volumes"))),
+        files=frozenset(_mentioned(spec.get("files"))),
+    )
+
+
+def _mentioned(node: Node | None) -> list[str]:
+    """What can be meant as a name in a list of named things, however it was written."""
+    if isinstance(node, Scalar):
+        return [node.text]
+    if isinstance(node, Fields):
+        return list(node.entries)
+    if node is None:
+        return []
+    found = []
+    for item in node.items:
+        name = item.get("name") if isinstance(item, Fields) else item
+        found += _mentioned(item if name is None else name)
+    return found

@@ -1,0 +1,240 @@
+"""Says what pydantic found wrong in the words of the file: what stands there, and what to write instead."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from pydantic_core import ErrorDetails
+
+from callsheet.spec import tree
+from callsheet.spec.fields import keys, model_at, models
+from callsheet.spec.tree import Fields, Items, Loc, Node, Scalar
+
+_EXPECTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+_INSTEAD = {
+    "ports": "write binds: [{name: NAME, port: NUMBER}]",
+    "restartPolicy": "write restart: {policy: ...}",
+    "terminationGracePeriodSeconds": "write terminationGracePeriod: 30s",
+    "workingDir": "set spec.workdir.path",
+    "gpus": "write resources: {limits: {nvidia.com/gpu: 1}}",
+    "livenessProbe": "put it in containerPatch",
+    "initContainers": "put them in podPatch",
+}
+"""Keys that people know from elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One mistake of shape."""
+
+    loc: Loc
+    """Of the wrong piece; of the key that is not there when `missing`."""
+    message: str
+    """Empty when another finding says it already."""
+    fix: str = ""
+    at_key: bool = False
+    missing: bool = False
+
+
+def findings(root: Node, errors: Iterable[ErrorDetails]) -> list[Finding]:
+    """One finding for each wrong piece; pydantic reports a union's members one by one."""
+    by_place: dict[Loc, list[ErrorDetails]] = {}
+    for error in errors:
+        loc = tree.existing(root, error["loc"])
+        if error["type"] == "missing":
+            loc = (*loc, error["loc"][len(loc)])
+        by_place.setdefault(loc, []).append(error)
+    found = [_finding(root, loc, here) for loc, here in by_place.items()]
+    # A misspelt key is one mistake, not an unknown key and a missing one.
+    misspelt = {(f.loc[:-1], near_key(f.loc)) for f in found if f.at_key}
+    return [
+        Finding(f.loc, "", missing=True) if f.missing and (f.loc[:-1], f.loc[-1]) in misspelt else f
+        for f in found
+    ]
+
+
+def near_key(loc: Loc) -> str:
+    """The key that an unknown one was probably meant to be; empty when none is near."""
+    model = model_at(loc[:-1])
+    near = get_close_matches(str(loc[-1]), list(keys(model)), n=1, cutoff=0.7) if model else []
+    return near[0] if near else ""
+
+
+def _finding(root: Node, loc: Loc, errors: list[ErrorDetails]) -> Finding:
+    error = errors[0]
+    kind = error["type"]
+    node = tree.find(root, loc)
+    if kind == "missing":
+        return _missing(root, loc, node)
+    if kind == "extra_forbidden":
+        return Finding(loc, f"unknown key {str(loc[-1])!r}", _meant(loc), at_key=True)
+    if kind in _EXPECTED:
+        expected = list(dict.fromkeys(_EXPECTED[e["type"]] for e in errors if e["type"] in _EXPECTED))
+        return Finding(loc, *_wrong_type(loc, node, expected))
+    shown = node.text if isinstance(node, Scalar) else "this"
+    context = error.get("ctx", {})
+    if kind == "literal_error":
+        return Finding(loc, *_wrong_choice(shown, re.findall(r"'([^']*)'", str(context.get("expected", "")))))
+    if kind == "greater_than_equal":
+        return Finding(loc, f"{shown} is too small", f"write at least {context['ge']}")
+    if kind == "less_than_equal":
+        return Finding(loc, f"{shown} is too large", f"write at most {context['le']}")
+    if kind == "too_short":
+        return Finding(loc, f"{loc[-1]} is empty", "give at least one")
+    fix = str(context.get("fix", ""))
+    if kind == "quantity" and isinstance(node, Scalar) and isinstance(node.value, float):
+        fix = f'quote it: "{node.text}"'
+    return Finding(loc, error["msg"] if not isinstance(node, Scalar) else _reworded(error["msg"], node), fix)
+
+
+def _reworded(message: str, node: Scalar) -> str:
+    """pydantic shows the value that YAML made; people look for what they wrote."""
+    return re.sub(r"^.*? is not ", lambda _: f"{_shown(node)} is not ", message)
+
+
+def _missing(root: Node, loc: Loc, parent: Node) -> Finding:
+    key = str(loc[-1])
+    known = keys(model) if (model := model_at(loc[:-1])) else {}
+    strangers = [k for k in parent.entries if k not in known] if isinstance(parent, Fields) else []
+    near = get_close_matches(key, strangers, n=1, cutoff=0.6)
+    if near:
+        return Finding(loc, f"{key} is missing", f"did you mean {key} instead of {near[0]}?", missing=True)
+    return Finding(loc, f"{key} is missing", f"add {key}: ...", missing=True)
+
+
+def _meant(loc: Loc) -> str:
+    key = str(loc[-1])
+    if key in _INSTEAD:
+        return _INSTEAD[key]
+    model = model_at(loc[:-1])
+    known = list(keys(model)) if model else []
+    if near := near_key(loc):
+        return f"did you mean {near}?"
+    homes = [m.__name__ for m in models() if key in keys(m)]
+    for home, where in (
+        ("ExperimentSpec", "spec"),
+        ("Lifecycle", "spec.lifecycle"),
+        ("Role", "the role"),
+        ("Metadata", "metadata"),
+    ):
+        if home in homes:
+            return f"move it: {key} belongs under {where}"
+    return f"the keys here are {', '.join(known)}"
+
+
+def _wrong_choice(shown: str, choices: list[str]) -> tuple[str, str]:
+    named = [choice for choice in choices if choice]
+    near = [c for c in named if c.lower() == shown.lower()] or get_close_matches(
+        shown, named, n=1, cutoff=0.5
+    )
+    fix = f"did you mean {near[0]}?" if near else f"write {named[0]}"
+    return f"{shown!r} is not one of {', '.join(named)}", fix
+
+
+def _wrong_type(loc: Loc, node: Node, expected: list[str]) -> tuple[str, str]:
+    wanted = " or ".join(expected)
+    message = f"{_shown(node)} stands where {wanted} is expected"
+    if "text" in expected:
+        return _not_text(loc, node, message)
+    if wanted == "a list":
+        return message, _as_list(str(loc[-1]), node)
+    if wanted == "a mapping":
+        return message, _as_mapping(loc, node)
+    if isinstance(node, Scalar) and not node.plain and re.fullmatch(r"[0-9]+|true|false", node.text):
+        return message, f"remove the quotes: {node.text}"
+    return message, f"write {wanted}"
+
+
+def _shown(node: Node) -> str:
+    if isinstance(node, Items):
+        return "a list"
+    if isinstance(node, Fields):
+        return "a mapping"
+    if isinstance(node.value, bool):
+        return f"the boolean {node.text}"
+    if isinstance(node.value, int | float):
+        return f"the number {node.text}"
+    return "nothing" if node.value is None else repr(node.text)
+
+
+def _not_text(loc: Loc, node: Node, message: str) -> tuple[str, str]:
+    if isinstance(node, Scalar):
+        quoted = f'quote it: "{node.text}"'
+        if isinstance(node.value, bool):
+            return (
+                f"YAML reads an unquoted {node.text} as {str(node.value).lower()}, but text is expected",
+                quoted,
+            )
+        return message, quoted if node.text else 'write "" for an empty text'
+    if isinstance(node, Fields) and node.entries:
+        name = node.get("name")
+        if "connects" in loc and isinstance(name, Scalar):
+            return message, f"write the name alone: {name.text}"
+        written = _as_written(node)
+        return (
+            f"YAML reads an unquoted {written} as a mapping, but text is expected",
+            f'write "{written}" in quotes',
+        )
+    return message, "write text; put it in quotes when it has braces or brackets"
+
+
+def _as_written(node: Fields) -> str:
+    """A small mapping as it probably stands in the file."""
+    values = {key: entry.value for key, entry in node.entries.items()}
+    if all(isinstance(value, Scalar) and not value.text for value in values.values()):
+        return "{" + ", ".join(values) + "}"
+    return ", ".join(
+        f"{key}: {value.text if isinstance(value, Scalar) else '...'}" for key, value in values.items()
+    )
+
+
+def _as_list(key: str, node: Node) -> str:
+    if isinstance(node, Scalar):
+        if key in ("command", "args"):
+            return f"write a list: [{', '.join(_words(node.text))}]"
+        return (
+            f"write a list: [{{name: {node.text}}}]"
+            if key in ("binds", "exposes")
+            else f"write a list: [{node.text}]"
+        )
+    if isinstance(node, Fields) and node.entries:
+        first, entry = next(iter(node.entries.items()))
+        value = entry.value.text if isinstance(entry.value, Scalar) else "..."
+        if key in ("binds", "exposes"):
+            return f"write a list: [{{name: {first}, port: {value or 'NUMBER'}}}]"
+        if key == "env":
+            return f'write a list: [{{name: {first}, value: "{value}"}}]'
+        if key in ("roles", "containers", "volumes"):
+            return f"write a list whose items have a name: - name: {first}"
+    return "write a list: each item on a line that begins with '- '"
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
+def _as_mapping(loc: Loc, node: Node) -> str:
+    if isinstance(node, Scalar) and isinstance(loc[-1], int) and len(loc) > 1:
+        name, equals, value = node.text.partition("=")
+        if loc[-2] == "env" and equals:
+            return f'write {{name: {name}, value: "{value}"}}'
+        model = model_at(loc)
+        if model and "name" in keys(model):
+            return f"write {{name: {node.text}}}"
+    return "write a mapping: key: value"

@@ -1,0 +1,128 @@
+"""Changes a document from the command line: ``--set roles.actor.replicas=8``.
+
+The change is made in the tree, so that a mistake in it is found by the same checks and shown as the flag's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from callsheet.errors import Problem, UserError
+from callsheet.spec.tree import Entry, Fields, Items, Node, Scalar, copy, walk
+from callsheet.spec.yamldoc import read
+
+_STEP = re.compile(r"""\.?(?:\[(?P<quote>['"]?)(?P<bracket>.+?)(?P=quote)\]|(?P<word>[^.\[\]]+))""")
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One ``--set``."""
+
+    flag: str
+    """As given: ``--set roles.actor.replicas=8``."""
+    steps: tuple[str, ...]
+    value: Node
+
+
+def parse_override(text: str) -> Override:
+    """Read ``path=value``; the value is YAML on one line."""
+    flag = f"--set {text}"
+    path, equals, value = text.partition("=")
+    steps = _steps(path)
+    if not equals or not steps:
+        raise UserError(f"{flag} is not path=value", fix="write, for example, --set roles.actor.replicas=8")
+    if steps[0] == "spec":
+        raise UserError(
+            f"{flag} begins with spec",
+            fix=f"paths begin below it: --set {text.removeprefix('spec').lstrip('.')}",
+        )
+    documents, problems = read(value)
+    if problems or len(documents) > 1 or any(document.flaws for document in documents):
+        said = [*problems, *(flaw for document in documents for flaw in document.flaws)]
+        why = f": {said[0].message}" if said else ""
+        raise UserError(
+            f"the value of {flag} cannot be read{why}", fix="write one YAML value; quote it for the shell"
+        )
+    node: Node = documents[0].root if documents else Scalar(value=None, text="")
+    return Override(flag, steps, _marked(node, flag))
+
+
+def _steps(path: str) -> tuple[str, ...]:
+    steps: list[str] = []
+    position = 0
+    while position < len(path):
+        match = _STEP.match(path, position)
+        if match is None:
+            return ()
+        steps.append(match["bracket"] or match["word"])
+        position = match.end()
+    return tuple(steps)
+
+
+def _marked(node: Node, flag: str) -> Node:
+    """The same tree, standing in the flag rather than in a file."""
+    node = copy(node)
+    for _, piece in walk(node):
+        piece.line, piece.column, piece.origin = 0, 0, flag
+        if isinstance(piece, Fields):
+            for entry in piece.entries.values():
+                entry.line, entry.column, entry.origin = 0, 0, flag
+    return node
+
+
+def apply(root: Node, override: Override) -> Problem | None:
+    """Change the tree; the problem, when the path leads nowhere."""
+    node: Node | None = root
+    path = ""
+    for step in ("spec", *override.steps[:-1]):
+        node, problem = _below(node, step, path, override.flag)
+        if node is None:
+            return problem
+        path = f"{path}.{step}" if path else step
+    last = override.steps[-1]
+    if isinstance(node, Fields):
+        node.entries[last] = Entry(override.value, origin=override.flag)
+        return None
+    if isinstance(node, Items):
+        found = _find(node, last)
+        if found is not None:
+            node.items[found] = override.value
+            return None
+    return _nowhere(node, last, path, override.flag)
+
+
+def _below(node: Node | None, step: str, path: str, flag: str) -> tuple[Node | None, Problem | None]:
+    """One step down, making what is not there yet."""
+    if isinstance(node, Fields):
+        present = node.get(step)
+        if present is None or (isinstance(present, Scalar) and present.value is None):
+            node.entries[step] = Entry(Fields(origin=flag), origin=flag)
+        return node.entries[step].value, None
+    found = _find(node, step) if isinstance(node, Items) else None
+    if isinstance(node, Items) and found is not None:
+        return node.items[found], None
+    return None, _nowhere(node, step, path, flag)
+
+
+def _find(node: Items, step: str) -> int | None:
+    """An item of a list by its name or its number."""
+    names = [_name(item) for item in node.items]
+    if step in names:
+        return names.index(step)
+    return int(step) if step.isdecimal() and int(step) < len(node.items) else None
+
+
+def _nowhere(node: Node | None, step: str, path: str, flag: str) -> Problem:
+    if not isinstance(node, Items):
+        return Problem(path, f"there is a single value here, and no {step!r} in it", "shorten the path", flag)
+    known = [name for name in map(_name, node.items) if name]
+    near = get_close_matches(step, known, n=1, cutoff=0.6)
+    fix = f"write one of {', '.join(known)}" if known else f"write a number below {len(node.items)}"
+    return Problem(path, f"there is no {step!r} here", f"did you mean {near[0]}?" if near else fix, flag)
+
+
+def _name(item: Node) -> str:
+    name = item.get("name") if isinstance(item, Fields) else None
+    return name.text if isinstance(name, Scalar) else ""

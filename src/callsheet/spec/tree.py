@@ -1,0 +1,229 @@
+"""YAML as a tree that remembers where each piece stands, so that a mistake can be shown at its place.
+
+pydantic and the graph checks speak of a *loc*: keys and list positions from the root, such as
+``("spec", "roles", 1, "connects", 0)``. Pieces can be dropped from a tree; list items then keep their old number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+Loc = tuple[str | int, ...]
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(slots=True, eq=False)
+class _Piece:
+    line: int = 0
+    """From 1; 0 when it does not stand in a file."""
+    column: int = 0
+    origin: str = ""
+    """The command-line flag that it came from; empty when it came from the file."""
+    broken: bool = False
+    """A mistake about it has been found while reading; it is dropped before anything else is checked."""
+
+
+@dataclass(slots=True, eq=False)
+class Scalar(_Piece):
+    """A single value."""
+
+    value: Any = None
+    text: str = ""
+    """As written, without quotes."""
+    plain: bool = True
+    """Whether it stands without quotes."""
+    standin: bool = False
+    """Put there by us for a name that is missing."""
+
+
+@dataclass(slots=True, eq=False)
+class Items(_Piece):
+    """A list."""
+
+    items: list[Node] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    """The position of each item in the file."""
+    dropped: bool = False
+
+    def add(self, node: Node) -> None:
+        """Append an item."""
+        self.numbers.append(len(self.items))
+        self.items.append(node)
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A key with its value; the place is the key's."""
+
+    value: Node
+    line: int = 0
+    column: int = 0
+    origin: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Fields(_Piece):
+    """A mapping."""
+
+    entries: dict[str, Entry] = field(default_factory=dict)
+    dropped: set[str] = field(default_factory=set)
+
+    def get(self, key: str) -> Node | None:
+        """The value under a key."""
+        entry = self.entries.get(key)
+        return entry.value if entry else None
+
+
+Node = Scalar | Items | Fields
+
+
+def to_data(node: Node) -> Any:
+    """Plain Python data."""
+    if isinstance(node, Scalar):
+        return node.value
+    if isinstance(node, Items):
+        return [to_data(item) for item in node.items]
+    return {key: to_data(entry.value) for key, entry in node.entries.items()}
+
+
+def from_data(data: Any) -> Node:
+    """A tree without places."""
+    if isinstance(data, dict):
+        return Fields(entries={str(key): Entry(from_data(value)) for key, value in data.items()})
+    if isinstance(data, list):
+        node = Items()
+        for item in data:
+            node.add(from_data(item))
+        return node
+    return Scalar(value=data, text=str(data), plain=not isinstance(data, str))
+
+
+def copy(node: Node) -> Node:
+    """A tree that can be changed without changing the first; what an alias shared is separate in it."""
+    if isinstance(node, Scalar):
+        return node
+    where = (node.line, node.column, node.origin, node.broken)
+    if isinstance(node, Items):
+        return Items(
+            *where,
+            items=[copy(item) for item in node.items],
+            numbers=list(node.numbers),
+            dropped=node.dropped,
+        )
+    entries = {key: Entry(copy(e.value), e.line, e.column, e.origin) for key, e in node.entries.items()}
+    return Fields(*where, entries=entries, dropped=set(node.dropped))
+
+
+def child(node: Node, step: str | int) -> Node | None:
+    """One step down; None when there is nothing."""
+    if isinstance(node, Fields) and isinstance(step, str):
+        return node.get(step)
+    if isinstance(node, Items) and isinstance(step, int) and step < len(node.items):
+        return node.items[step]
+    return None
+
+
+def existing(root: Node, loc: Loc) -> Loc:
+    """The part of a loc that is in the tree."""
+    node: Node | None = root
+    for depth, step in enumerate(loc):
+        node = child(node, step) if node else None
+        if node is None:
+            return loc[:depth]
+    return loc
+
+
+def find(root: Node, loc: Loc) -> Node:
+    """The node at a loc, or the nearest one above it."""
+    node = root
+    for step in loc:
+        below = child(node, step)
+        if below is None:
+            return node
+        node = below
+    return node
+
+
+def place(root: Node, loc: Loc, *, key: bool = False) -> tuple[int, int, str]:
+    """Line, column and flag of the value at a loc, or of its key."""
+    spot: Node | Entry = find(root, loc)
+    if key and loc:
+        parent = find(root, loc[:-1])
+        if isinstance(parent, Fields) and loc[-1] in parent.entries:
+            spot = parent.entries[str(loc[-1])]
+    return spot.line, spot.column, spot.origin
+
+
+def path(root: Node, loc: Loc) -> str:
+    """A loc as people read it: ``spec.roles[actor].connects[0]``."""
+    text = ""
+    node: Node | None = root
+    for step in loc:
+        if isinstance(step, str):
+            text += (f".{step}" if text else step) if _KEY.fullmatch(step) else f"['{step}']"
+        else:
+            text += f"[{_item_name(node, step)}]"
+        node = child(node, step) if node else None
+    return text
+
+
+def _item_name(parent: Node | None, step: int) -> str:
+    if not isinstance(parent, Items) or step >= len(parent.items):
+        return str(step)
+    name = _name(parent.items[step])
+    if name and sum(_name(item) == name for item in parent.items) == 1:
+        return name
+    return str(parent.numbers[step])
+
+
+def _name(node: Node) -> str:
+    name = node.get("name") if isinstance(node, Fields) else None
+    if not isinstance(name, Scalar) or name.standin or not isinstance(name.value, str):
+        return ""
+    return name.value if _NAME.fullmatch(name.value) else ""
+
+
+def drop(root: Node, loc: Loc, *, quietly: bool = False) -> bool:
+    """Take the piece at a loc out of the tree; False when it is not there. `quietly`: as if it had never been."""
+    if not loc:
+        return False
+    parent, step = find(root, loc[:-1]), loc[-1]
+    if existing(root, loc) != loc:
+        return False
+    if isinstance(parent, Fields):
+        del parent.entries[str(step)]
+        if not quietly:
+            parent.dropped.add(str(step))
+    elif isinstance(parent, Items) and isinstance(step, int):
+        del parent.items[step], parent.numbers[step]
+        parent.dropped = True
+    return True
+
+
+def dropped(node: Node, loc: Loc = ()) -> Iterator[Loc]:
+    """Where something was taken out: the loc of each key, and of each list that lost an item."""
+    if isinstance(node, Items):
+        if node.dropped:
+            yield loc
+        for step, item in enumerate(node.items):
+            yield from dropped(item, (*loc, step))
+    elif isinstance(node, Fields):
+        yield from ((*loc, key) for key in node.dropped)
+        for key, entry in node.entries.items():
+            yield from dropped(entry.value, (*loc, key))
+
+
+def walk(node: Node, loc: Loc = ()) -> Iterator[tuple[Loc, Node]]:
+    """Every node with its loc, parents first."""
+    yield loc, node
+    if isinstance(node, Items):
+        for step, item in enumerate(node.items):
+            yield from walk(item, (*loc, step))
+    elif isinstance(node, Fields):
+        for key, entry in node.entries.items():
+            yield from walk(entry.value, (*loc, key))
