@@ -111,8 +111,11 @@ class Run(Protocol):
     def restart(self, targets: Sequence[Target]) -> list[str]:
         """Stop and start replicas again; their names."""
 
-    def stop(self, *, kill: bool = False, reason: str = "") -> None:
-        """Ask every process to end; with `kill`, end it at once. Returns when asked, see `wait`."""
+    def stop(self, *, kill: bool = False, reason: str = "", code: int | None = None) -> None:
+        """Ask every process to end; with `kill`, end it at once. Returns when asked, see `wait`.
+
+        `reason` and `code` become the run's own, if it has none yet.
+        """
 
     def exec(self, target: Target, command: Sequence[str]) -> int:
         """Run a command beside a replica with its environment; its exit code."""

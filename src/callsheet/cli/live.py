@@ -149,5 +149,5 @@ def _last_line(shown: Shown, role: RoleStatus) -> Text:
     line = shown.last.get(role.name)
     if line is None:
         return Text("")
-    text = words.clean(line.text, colours=False).expandtabs()
+    text = " ".join(words.clean(line.text, colours=False).split())
     return Text(f"{line.index}: {text}" if role.wanted > 1 else text, style="dim")

@@ -30,7 +30,7 @@ def command(runs: tuple[str, ...], every: bool, now: bool, wait: bool, on: str) 
         if status.done:
             output.say(f"{run.id} has already ended: {status.phase}.")
             continue
-        run.stop(kill=now, reason="`callsheet stop --now`" if now else "`callsheet stop`")
+        run.stop(kill=now, reason=f"stopped with `callsheet stop{' --now' if now else ''}`")
         output.say(f"Stopping {run.id} …", "dim")
         asked.append(run)
     for run in asked:

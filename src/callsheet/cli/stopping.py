@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
+from callsheet import contract
 from callsheet.backends.base import Run
 from callsheet.cli import words
 from callsheet.cli.events import Event
@@ -14,10 +15,11 @@ from callsheet.cli.screens import Screen
 from callsheet.errors import CallsheetError
 
 _SIGNALS = {
-    signal.SIGINT: "Ctrl-C",
-    signal.SIGTERM: "SIGTERM",
-    signal.SIGHUP: "the terminal was closed",
+    signal.SIGINT: ("stopped with Ctrl-C", contract.EXIT_INTERRUPTED),
+    signal.SIGTERM: ("`callsheet run` received SIGTERM", contract.EXIT_STOPPED),
+    signal.SIGHUP: ("its terminal was closed", contract.EXIT_STOPPED),
 }
+_PIPE = ("nobody read its output any more", contract.EXIT_STOPPED)
 
 
 class Stopping:
@@ -43,11 +45,11 @@ class Stopping:
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self._came.append(signal.Signals(number))
 
-    def ask(self, reason: str = "nobody reads the output any more") -> None:
+    def ask(self, why: tuple[str, int] = _PIPE) -> None:
         """Stop the runs gracefully, once."""
         if not self._asked:
             self._asked = True
-            self._stop(kill=False, reason=reason)
+            self._stop(*why)
 
     def act(self, screen: Screen) -> None:
         """Do what the signals that came ask for."""
@@ -59,13 +61,13 @@ class Stopping:
                 screen.event(None, Event(f"stopping, {grace}; Ctrl-C again kills", "yellow"))
             elif number == signal.SIGINT and not self._killed:
                 self._killed = True
-                self._stop(kill=True, reason="Ctrl-C twice")
+                self._stop(*_SIGNALS[number], kill=True)
                 screen.event(None, Event("killing", "red"))
 
-    def _stop(self, *, kill: bool, reason: str) -> None:
+    def _stop(self, reason: str, code: int, *, kill: bool = False) -> None:
         for run in self._runs:
             try:
-                run.stop(kill=kill, reason=reason)
+                run.stop(kill=kill, reason=reason, code=code)
             except CallsheetError:
                 # It has ended meanwhile, or its supervisor is gone: following it tells which.
                 continue
