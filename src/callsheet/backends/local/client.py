@@ -31,6 +31,7 @@ class LocalRun:
         self.layout = Layout(folder)
         self.id = folder.name
         self.experiment = folder.parent.name
+        self._supervisor = 0
         self._leash = leash
         """While this end is open the run goes on: it stops when the program that started it goes away."""
 
@@ -242,7 +243,7 @@ def _is_alive(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    return pid > 0
+    return pid > 0 and not (os.path.isdir("/proc/self") and strays.is_zombie(pid))
 
 
 def _shown(target: Target) -> str:

@@ -141,6 +141,9 @@ def _raise_file_limit() -> None:
 
 
 async def _main(folder: str, options: dict[str, Any]) -> None:
+    for fd in (options["ready"], options["leash"], *options["claims"]):
+        if fd is not None:
+            os.set_inheritable(fd, False)  # they are the supervisor's, not the replicas'
     supervisor = Supervisor(Layout(folder), options)
     gc.freeze()  # the plan lives as long as the process: no collection needs to look at it
     try:

@@ -7,18 +7,17 @@ others that ends while the main one runs is started again. The others start firs
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
-from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from callsheet import contract
 from callsheet.backends.local.supervisor import strays
 from callsheet.backends.local.supervisor.capture import Capture, LogFile
+from callsheet.backends.local.supervisor.container import ContainerRun, describe_exit
 from callsheet.backends.local.supervisor.processes import Processes
 from callsheet.backends.local.supervisor.readiness import PortWatch, watch_probe
-from callsheet.backends.status import ContainerStatus, Phase, ReplicaStatus
-from callsheet.plan.model import ContainerPlan, Replica, ReplicaContainer, RolePlan
+from callsheet.backends.status import Phase, ReplicaStatus
+from callsheet.plan.model import Replica, RolePlan
 
 FIRST_DELAY, LONGEST_DELAY = 0.25, 30.0
 STEADY = 60.0
@@ -43,38 +42,6 @@ class Host(Protocol):
 
     def may_restart(self) -> bool:
         """Whether the run's budget allows one more restart; takes it."""
-
-
-@dataclass(slots=True)
-class ContainerRun:
-    """One container of one replica and its process, if it has one now."""
-
-    plan: ContainerPlan
-    own: ReplicaContainer
-    log: LogFile
-    pid: int = 0
-    started: float = 0.0
-    ready: bool = False
-    restarts: int = 0
-    exit_code: int | None = None
-    error: str = ""
-    capture: Capture | None = None
-    probe: asyncio.Task[None] | None = None
-    timers: list[asyncio.TimerHandle] = field(default_factory=list)
-
-    @property
-    def ports(self) -> dict[str, int]:
-        """Port by endpoint, as this replica has them."""
-        return self.plan.ports | self.own.ports
-
-    def forget_timers(self) -> None:
-        """What was to happen to the old process must not happen to the next."""
-        for timer in self.timers:
-            timer.cancel()
-        self.timers.clear()
-        if self.probe:
-            self.probe.cancel()
-            self.probe = None
 
 
 class ReplicaRun:
@@ -317,35 +284,5 @@ class ReplicaRun:
             reason=self.reason or self.waiting_for(),
             started=self.started_wall,
             uptime=time.monotonic() - self.started if alive else 0.0,
-            containers=[
-                ContainerStatus(
-                    name=c.plan.name,
-                    pid=c.pid,
-                    restarts=c.restarts,
-                    ready=c.ready,
-                    exit_code=c.exit_code,
-                    log_bytes=c.log.written,
-                    log_dropped=c.log.dropped,
-                    log_error=c.log.error,
-                    last_line=c.log.last_line(),
-                )
-                for c in self.containers
-            ],
+            containers=[c.status() for c in self.containers],
         )
-
-
-def describe_exit(code: int | None) -> str:
-    """How a process ended, for a person: ``exit code 3`` or ``killed by SIGKILL``."""
-    if code is None:
-        return "still running"
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"killed by signal {-code}"
-
-
-def shell_code(code: int) -> int:
-    """The exit code a shell would show: 128 + n for signal n."""
-    return code if code >= 0 else 128 - code

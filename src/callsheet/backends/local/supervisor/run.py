@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from callsheet import contract
+from callsheet.backends.local.supervisor.container import ContainerRun, shell_code
 from callsheet.backends.local.supervisor.gpus import GpuPool
 from callsheet.backends.local.supervisor.processes import Processes
 from callsheet.backends.local.supervisor.readiness import PortWatch
 from callsheet.backends.local.supervisor.references import resolve_references
-from callsheet.backends.local.supervisor.replica import ContainerRun, ReplicaRun, shell_code
+from callsheet.backends.local.supervisor.replica import ReplicaRun
 from callsheet.backends.status import FINISHED, Phase, ReplicaStatus, RoleStatus, Status
 from callsheet.errors import UserError
 from callsheet.plan.model import Plan, Replica, RolePlan, book_without

@@ -39,10 +39,11 @@ def carrying(wanted: frozenset[bytes]) -> list[int]:
         return []
     own = os.getpid()
     pids = [int(name) for name in names if name.isdecimal()]
-    return [pid for pid in pids if pid != own and wanted <= environment(pid) and not _is_zombie(pid)]
+    return [pid for pid in pids if pid != own and wanted <= environment(pid) and not is_zombie(pid)]
 
 
-def _is_zombie(pid: int) -> bool:
+def is_zombie(pid: int) -> bool:
+    """Whether a process has ended and only waits to be reaped, or is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] == b"Z"
