@@ -91,8 +91,11 @@ def _elastic(it: Subject, loc: Loc, role: Role) -> Iterator[Mistake]:
 def _inline(loc: Loc, role: Role) -> Iterator[Mistake]:
     if not role.containers:
         return
-    for name in role.model_fields_set & ContainerFields.model_fields.keys():
-        key = Role.model_fields[name].alias or name
+    for name, field in ContainerFields.model_fields.items():
+        # A cluster fills in defaults; they say nothing.
+        if getattr(role, name) == field.default:
+            continue
+        key = field.alias or name
         yield Mistake(
             (*loc, key),
             f"{key} stands beside containers, and belongs to one of them",

@@ -59,14 +59,14 @@ def load(paths: Sequence[str], *, sets: Sequence[str] = (), stdin: TextIO | None
             fix="give a file with a document of kind: Experiment",
         )
     problems += _override([document for _, document in documents], overrides)
-    loaded: list[Loaded] = []
-    for source, document in documents:
-        built = examine(document, source.file)
-        problems += built.problems
+    everything = [(source, document, examine(document, source.file)) for source, document in documents]
+    problems += [problem for _, _, built in everything for problem in built.problems]
+    problems += _same_names([built for _, _, built in everything])
+    loaded = []
+    for source, document, built in everything:
         if built.experiment:
             text = dump(tree.to_data(document.root)) if overrides else document.text
             loaded.append(Loaded(built.experiment, source.base, source.file, text))
-    problems += _same_names(loaded)
     if problems:
         raise InvalidExperiment(list(dict.fromkeys(problems)))
     return loaded
@@ -101,6 +101,10 @@ def _read(source: _Source) -> tuple[list[Document], list[Problem]]:
 def _override(documents: list[Document], overrides: list[Override]) -> list[Problem]:
     """Change every document that has the place; a place that none has is a mistake."""
     problems = []
+    if overrides:
+        for document in documents:
+            # What an alias shares is separate in a copy: one flag changes one place.
+            document.root = tree.copy(document.root)
     for override in overrides:
         results = [apply(document.root, override) for document in documents]
         if results and all(results):
@@ -108,18 +112,17 @@ def _override(documents: list[Document], overrides: list[Override]) -> list[Prob
     return problems
 
 
-def _same_names(loaded: list[Loaded]) -> Iterator[Problem]:
-    first: dict[str, Loaded] = {}
-    for item in loaded:
-        other = first.setdefault(item.experiment.name, item)
-        if other is not item:
-            where = "the same file" if other.file == item.file else other.file
-            yield Problem(
-                "metadata.name",
-                f"there is another experiment {item.experiment.name!r} in {where}",
-                "rename one of the two",
-                item.file,
-            )
+def _same_names(everything: list[Built]) -> Iterator[Problem]:
+    first: dict[str, Built] = {}
+    for built in everything:
+        name = tree.find(built.root, ("metadata", "name"))
+        if not isinstance(name, tree.Scalar) or name.standin:
+            continue
+        other = first.setdefault(name.text, built)
+        if other is not built:
+            where = "the same file" if other.file == built.file else other.file
+            message = f"there is another experiment {name.text!r} in {where}"
+            yield built.problem(("metadata", "name"), message, "rename one of the two")
 
 
 def _sources(path: str, stdin: TextIO | None) -> list[_Source]:

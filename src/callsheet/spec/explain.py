@@ -34,6 +34,8 @@ _INSTEAD = {
     "initContainers": "put them in podPatch",
 }
 """Keys that people know from elsewhere."""
+_HOMES = {"ExperimentSpec": "spec", "Lifecycle": "spec.lifecycle", "Metadata": "metadata", "Role": "the role"}
+"""Where a key that is right elsewhere may belong, by model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,20 +121,14 @@ def _meant(loc: Loc) -> str:
     key = str(loc[-1])
     if key in _INSTEAD:
         return _INSTEAD[key]
-    model = model_at(loc[:-1])
-    known = list(keys(model)) if model else []
+    at_home = {model.__name__ for model in models() if key in keys(model)}
+    for home, where in _HOMES.items():
+        if home in at_home:
+            return f"move it: {key} belongs under {where}"
     if near := near_key(loc):
         return f"did you mean {near}?"
-    homes = [m.__name__ for m in models() if key in keys(m)]
-    for home, where in (
-        ("ExperimentSpec", "spec"),
-        ("Lifecycle", "spec.lifecycle"),
-        ("Role", "the role"),
-        ("Metadata", "metadata"),
-    ):
-        if home in homes:
-            return f"move it: {key} belongs under {where}"
-    return f"the keys here are {', '.join(known)}"
+    model = model_at(loc[:-1])
+    return f"the keys here are {', '.join(keys(model) if model else ())}"
 
 
 def _wrong_choice(shown: str, choices: list[str]) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from callsheet.spec.yamlerrors import explain
 
 MAX_BYTES = 2 * 1024 * 1024
 MAX_DEPTH = 64
-MAX_NODES = 200_000
+MAX_NODES = 100_000
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
