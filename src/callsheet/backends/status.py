@@ -6,7 +6,7 @@ Stands apart from the backends' protocol because the local supervisor writes it 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Phase = Literal["Pending", "Starting", "Running", "Suspended", "Stopping", "Succeeded", "Failed", "Stopped"]
@@ -105,8 +105,14 @@ class Status:
         return self.phase in FINISHED
 
     def to_data(self) -> dict[str, Any]:
-        """As JSON-compatible data."""
-        return asdict(self)
+        """As JSON-compatible data. By hand: `dataclasses.asdict` takes ten times as long, and the supervisor calls this
+        often."""
+        data = _shallow(self)
+        data["roles"] = [_shallow(role) for role in self.roles]
+        data["replicas"] = [
+            _shallow(r) | {"containers": [_shallow(c) for c in r.containers]} for r in self.replicas
+        ]
+        return data
 
     @staticmethod
     def from_data(data: Mapping[str, Any]) -> Status:
@@ -128,6 +134,10 @@ class Status:
                 ],
             }
         )
+
+
+def _shallow(item: Any) -> dict[str, Any]:
+    return {name: getattr(item, name) for name in item.__slots__}
 
 
 def _known(cls: type, data: Mapping[str, Any]) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class Supervisor:
 
     def _write_status(self) -> None:
         self._pending = False
-        write_atomically(self.layout.status, json.dumps(self.run.status().to_data(), indent=1))
+        write_atomically(self.layout.status, json.dumps(self.run.status().to_data()))
 
     def _write_book(self) -> None:
         self._book = self.run.book

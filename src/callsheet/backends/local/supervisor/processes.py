@@ -26,6 +26,10 @@ _RESET = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores these; a program expects them as the system has them."""
 
 
+_found: dict[tuple[str, str], str] = {}
+"""Programs looked up before, by name and PATH."""
+
+
 class Processes:
     """All children of the supervisor."""
 
@@ -125,7 +129,9 @@ def find_program(program: str, env: Mapping[str, str]) -> str:
     """The file that a command means, by the PATH that its process will have."""
     if "/" in program:
         return program
-    found = shutil.which(program, path=env.get("PATH", os.defpath))
+    path = env.get("PATH", os.defpath)
+    found = _found.get((program, path)) or shutil.which(program, path=path)
     if found is None:
         raise FileNotFoundError(2, "No such program on PATH", program)
+    _found[program, path] = found
     return found
