@@ -1,0 +1,69 @@
+"""What happened between two moments of a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fake_backend import replica, status
+
+from callsheet.cli.events import events
+from callsheet.cli.limit import Limiter
+
+
+def texts(before, after) -> list[str]:
+    return [event.text for event in events(before, after)]
+
+
+def test_the_first_moment_tells_who_started() -> None:
+    now = status("r", "Starting", replica("learner", 0), replica("actor", 0, ready=False))
+    assert texts(None, now) == ["starting", "learner/0 started and ready", "actor/0 started"]
+
+
+def test_equal_news_of_many_replicas_become_one_sentence() -> None:
+    before = status("r", "Running", *(replica("actor", i, ready=False) for i in range(200)))
+    after = status("r", "Running", *(replica("actor", i, ready=i != 7) for i in range(200)))
+    assert texts(before, after) == ["actor: 199 replicas ready"]
+
+
+def test_a_failure_a_restart_and_an_end_are_told() -> None:
+    before = status("r", "Running", replica("actor", 0), replica("actor", 1), replica("learner", 0))
+    after = status(
+        "r",
+        "Running",
+        replica("actor", 0, "Failed", reason="exit code 3", attempt=10),
+        replica("actor", 1, ready=False, attempt=1, restarts=1),
+        replica("learner", 0, "Succeeded"),
+    )
+    assert texts(before, after) == [
+        "actor/0 failed: exit code 3",
+        "actor/1 restarted (attempt 1)",
+        "learner/0 finished",
+    ]
+
+
+def test_scaling_and_warnings_are_told_once() -> None:
+    before = status("r", "Running", replica("actor", 0))
+    after = status("r", "Running", replica("actor", 0), replica("actor", 1), warnings=["disk is full"])
+    assert texts(before, after) == [
+        "warning: disk is full",
+        "actor scaled from 1 to 2",
+        "actor/1 started and ready",
+    ]
+    assert texts(after, replace(after, uptime=90.0)) == []
+
+
+def test_a_replica_that_is_no_longer_ready_says_why() -> None:
+    before = status("r", "Running", replica("actor", 0))
+    after = status("r", "Running", replica("actor", 0, ready=False, reason="probe failed"))
+    assert texts(before, after) == ["actor/0 is no longer ready: probe failed"]
+
+
+def test_a_flood_is_limited_per_container_and_counted() -> None:
+    now = [100.0]
+    limiter = Limiter(rate=10, clock=lambda: now[0])
+    assert sum(limiter.admits("actor/0") for _ in range(25)) == 10
+    assert limiter.admits("learner/0")
+    now[0] += 1
+    assert limiter.admits("actor/0")
+    assert limiter.take_skipped() == {"actor/0": 15}
+    assert limiter.take_skipped() == {}

@@ -1,0 +1,150 @@
+"""The door of the command line: help, mistakes, exit codes, what is imported when."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import click
+import pytest
+
+from callsheet.backends import base
+from callsheet.cli.main import VERBS, call, cli
+from callsheet.errors import InvalidExperiment, Problem, RetryError, UserError
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail(name: str) -> base.Backend:
+        raise error
+
+    monkeypatch.setattr(base, "backend", fail)
+
+
+@pytest.mark.parametrize("verb", [[], *([verb] for verb in VERBS)], ids=["group", *VERBS])
+def test_help_comes_without_the_heavy_libraries(verb: list[str]) -> None:
+    script = (
+        "import sys; from callsheet.cli.main import call; code = call(sys.argv[1:]);"
+        "heavy = {'pydantic', 'rich', 'yaml', 'asyncio'} & set(sys.modules);"
+        "sys.exit(f'imported {heavy}' if heavy else code)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *verb, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Usage: callsheet" in done.stdout
+
+
+@pytest.mark.exclusive
+@pytest.mark.parametrize("verb", [[], ["run"], ["logs"]], ids=["group", "run", "logs"])
+def test_help_answers_within_150_ms(verb: list[str]) -> None:
+    def once() -> float:
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "callsheet", *verb, "--help"], check=True, capture_output=True)
+        return time.perf_counter() - start
+
+    assert min(once() for _ in range(5)) < 0.150
+
+
+def test_every_verb_exists_and_its_summary_is_that_of_the_list() -> None:
+    context = click.Context(cli)
+    for verb in VERBS:
+        command = cli.get_command(context, verb)
+        assert command is not None
+        assert command.help
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("stauts", "status"),
+        ("log", "logs"),
+        ("ls", "ps"),
+        ("apply", "run"),
+        ("rm", "delete"),
+        ("--version", "version"),
+    ],
+)
+def test_a_mistyped_verb_gets_a_suggestion(
+    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call([typed]) == 2
+    shown = capsys.readouterr()
+    assert f"callsheet {meant}" in shown.err
+    assert shown.out == ""
+
+
+def test_a_mistyped_option_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["logs", "--tial", "5"]) == 2
+    assert "--tail" in capsys.readouterr().err
+
+
+def test_a_users_mistake_is_one_sentence_and_its_fix(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(monkeypatch, UserError("there is no run 'x'", fix="see `callsheet ps`"))
+    assert call(["status", "x"]) == 2
+    shown = capsys.readouterr()
+    assert shown.err == "error: there is no run 'x'\n  fix: see `callsheet ps`\n"
+    assert shown.out == ""
+
+
+def test_every_mistake_of_a_file_is_printed_with_its_place(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problems = [
+        Problem("spec.roles[actor].replicas", "'many' is not a number", "write 3", "x.yaml", 9, 15),
+        Problem("spec.imaeg", "there is no such key", "did you mean image?", "x.yaml", 4, 3),
+    ]
+    failing(monkeypatch, InvalidExperiment(problems))
+    assert call(["status"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "x.yaml:4:3: spec.imaeg: there is no such key",
+        "    fix: did you mean image?",
+        "x.yaml:9:15: spec.roles[actor].replicas: 'many' is not a number",
+        "    fix: write 3",
+        "error: 2 mistakes in the experiment.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(RetryError("not now"), 1), (KeyboardInterrupt(), 130), (BrokenPipeError(), 141)]
+)
+def test_each_kind_of_end_has_its_exit_code(
+    error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.dup2", lambda *_: 0)
+    failing(monkeypatch, error)
+    assert call(["ps"]) == code
+
+
+def test_a_bug_is_one_sentence_that_asks_for_a_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(monkeypatch, KeyError("oops"))
+    assert call(["ps"]) == 70
+    shown = capsys.readouterr().err
+    assert "KeyError: 'oops'" in shown
+    assert "report it with what CALLSHEET_DEBUG=1 prints" in shown
+    assert "Traceback" not in shown
+
+    monkeypatch.setenv("CALLSHEET_DEBUG", "1")
+    assert call(["ps"]) == 70
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_version_as_data(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["version", "-o", "json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) == {"callsheet", "apiVersion", "python", "system"}
+
+
+def test_schema_is_json_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["schema"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["type"] == "object"
+    assert shown.err == ""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["completion", shell]) == 0
+    assert "_CALLSHEET_COMPLETE" in capsys.readouterr().out

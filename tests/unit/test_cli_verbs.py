@@ -1,0 +1,243 @@
+"""What each verb asks of a backend and prints, with a backend that runs nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from fake_backend import FakeBackend, FakeRun, replica, status
+
+from callsheet.backends import base
+from callsheet.backends.base import LogLine, LogQuery, Target
+from callsheet.cli.main import call
+
+ACTIVE = "bandit-2"
+ENDED = "bandit-1"
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
+    """An active run and one that has failed."""
+    lines = [LogLine("learner", 0, "learner", "loss 1"), LogLine("actor", 1, "actor", "\x1b[31mstep\x1b[0m")]
+    group = [base.ContainerStatus(name="policy"), base.ContainerStatus(name="sim")]
+    active = status(
+        ACTIVE,
+        "Running",
+        replica("learner", 0),
+        replica("actor", 0),
+        replica("actor", 1, ready=False, reason="waits for port 9"),
+        replica("simulation", 0, containers=group),
+        exposed={"board": "127.0.0.9:6006"},
+    )
+    failed = status(
+        ENDED,
+        "Failed",
+        exit_code=3,
+        reason="learner/0 failed",
+        finished=time.time() - 5000,
+        created=time.time() - 9000,
+    )
+    fake = FakeBackend(FakeRun(active, lines=lines), FakeRun(failed, lines=lines))
+    monkeypatch.setattr(base, "backend", lambda name: fake)
+    return fake
+
+
+@pytest.mark.usefixtures("backend")
+def test_ps_lists_active_runs_and_with_a_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["ps"]) == 0
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header.split() == ["RUN", "EXPERIMENT", "PHASE", "READY", "RESTARTS", "AGE", "FOLDER"]
+    assert [row.split()[:4] for row in rows] == [[ACTIVE, "bandit", "Running", "3/4"]]
+    assert call(["ps", "-a", "-o", "name"]) == 0
+    assert capsys.readouterr().out.split() == [ACTIVE, ENDED]
+    assert call(["ps", "-a", "-o", "wide"]) == 0
+    assert "learner/0 failed" in capsys.readouterr().out
+
+
+def test_ps_without_runs_says_so_on_stderr_and_prints_an_empty_list(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(base, "backend", lambda name: FakeBackend())
+    assert call(["ps", "-o", "json"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == []
+    assert "No run is active" in shown.err
+
+
+@pytest.mark.usefixtures("backend")
+def test_status_shows_the_newest_active_run_unless_another_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call(["status"]) == 0
+    shown = capsys.readouterr().out
+    assert ACTIVE in shown
+    assert "Running, 3 of 4 ready" in shown
+    assert "127.0.0.9:6006" in shown
+    assert "waits for port 9" in shown
+    assert call(["status", ENDED]) == 0
+    assert "exit code 3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("form", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_status_as_data_reads_back(
+    backend: FakeBackend, form: str, read, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(["status", "-o", form]) == 0
+    assert base.Status.from_data(read(capsys.readouterr().out)) == backend.known[0].status()
+
+
+@pytest.mark.usefixtures("backend")
+def test_status_wide_shows_every_container(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["status", "-o", "wide"]) == 0
+    assert "simulation/0/sim" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("backend")
+def test_watching_prints_again_when_something_changed(
+    backend: FakeBackend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = status("w", "Running", replica("actor", 0, ready=False))
+    again = status("w", "Running", replica("actor", 0, ready=False, uptime=13.0))
+    ended = status("w", "Succeeded", replica("actor", 0, "Succeeded"), exit_code=0)
+    backend.known.insert(0, FakeRun(first, again, ended))
+    assert call(["status", "w", "-w", "-o", "json"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count('"phase": "Running"') == 2  # the run's and its replica's, in one print
+    assert '"phase": "Succeeded"' in shown
+
+
+def test_logs_prefix_lines_and_keep_their_bytes_when_no_terminal_looks(
+    backend: FakeBackend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(["logs", ACTIVE]) == 0
+    assert capsys.readouterr().out == "learner/0 | loss 1\nactor/1 | \x1b[31mstep\x1b[0m\n"
+    assert backend.known[0].asked == [LogQuery(targets=[])]
+
+
+def test_logs_pass_every_filter_on(backend: FakeBackend) -> None:
+    arguments = [
+        "-f",
+        "--since",
+        "5m",
+        "--tail",
+        "3",
+        "--grep",
+        "a|b",
+        "-c",
+        "sim",
+        ACTIVE,
+        "actor/0",
+        "learner",
+    ]
+    assert call(["logs", *arguments]) == 0
+    targets = [Target("actor", 0), Target("learner")]
+    assert backend.known[0].asked == [
+        LogQuery(targets=targets, container="sim", follow=True, tail=3, since=300.0, grep="a|b")
+    ]
+
+
+def test_logs_of_one_container_need_no_prefix_and_the_run_may_be_left_out(
+    backend: FakeBackend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backend.known[0].lines = [LogLine("learner", 0, "learner", "loss 1")]
+    assert call(["logs", "learner"]) == 0
+    assert capsys.readouterr().out == "loss 1\n"
+    assert backend.known[0].asked == [LogQuery(targets=[Target("learner")])]
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["logs", "nothing"], "there is no run 'nothing'"),
+        (["logs", ACTIVE, "acto"], "choose one of: learner, actor, simulation"),
+        (["logs", ACTIVE, "actor/7"], "there are: actor/0 to actor/1"),
+        (["logs", ACTIVE, "--grep", "("], "is not a regular expression"),
+        (["logs", ACTIVE, "--since", "5"], "is not a duration"),
+        (["exec", ACTIVE, "actor", "--", "ls"], "write actor/0"),
+        (["exec", "-c", "gym", ACTIVE, "simulation/0", "--", "ls"], "choose one of: policy, sim"),
+        (["join", ACTIVE, "actor", "--", "ls"], "cannot join by hand"),
+        (["scale", ACTIVE, "actor"], "write for example actor=8"),
+        (["scale", ACTIVE, "critic=2"], "has no role 'critic'"),
+        (["restart", ACTIVE], "write --all"),
+        (["stop", "--all", ACTIVE], "leave one of them out"),
+        (["delete"], "--older-than 7d"),
+        (["delete", ACTIVE], f"callsheet stop {ACTIVE}"),
+        (["delete", ENDED], "add --yes"),
+    ],
+)
+def test_mistakes_are_refused_with_the_way_out(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_exec_hands_the_command_over_and_its_exit_code_back(backend: FakeBackend) -> None:
+    assert call(["exec", ACTIVE, "simulation/0", "-c", "sim", "--", "ls", "-c", "--tail"]) == 7
+    assert backend.known[0].asked == [("exec", Target("simulation", 0, "sim"), ["ls", "-c", "--tail"])]
+
+
+def test_scale_and_restart_name_what_they_did(
+    backend: FakeBackend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(["scale", ACTIVE, "actor=8", "learner=1"]) == 0
+    assert capsys.readouterr().out == "actor: 2 -> 8\nlearner: 1 -> 1\n"
+    assert call(["restart", ACTIVE, "actor"]) == 0
+    assert capsys.readouterr().out == "actor/0\nactor/1\n"
+    assert call(["restart", ACTIVE, "--all"]) == 0
+    assert len(capsys.readouterr().out.split()) == 4
+    assert backend.known[0].asked[0] == ("scale", {"actor": 8, "learner": 1})
+
+
+def test_stop_without_a_name_takes_the_only_active_run(
+    backend: FakeBackend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(["stop"]) == 0
+    assert capsys.readouterr().out == f"{ACTIVE}: Stopped\n"
+    backend.known.append(FakeRun(status("other-1", "Running")))
+    assert call(["stop"]) == 2
+    assert "name the ones to stop, or write --all" in capsys.readouterr().err
+    assert call(["stop", "--all", "--now", "--no-wait"]) == 0
+    assert backend.known[2].asked == [("kill", None)]
+
+
+def test_delete_says_what_goes_and_goes_only_when_told(
+    backend: FakeBackend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "log").write_bytes(os.urandom(100_000))
+    backend.known[1].states[0].folder = str(tmp_path)
+    assert call(["delete", "--older-than", "2h", "--yes"]) == 0
+    assert "nothing to delete" in capsys.readouterr().err
+    assert call(["delete", "--older-than", "1h", "--dry-run"]) == 0
+    shown = capsys.readouterr()
+    assert ENDED in shown.out
+    assert str(tmp_path) in shown.out
+    assert "KiB" in shown.out
+    assert backend.known[1].asked == []
+    assert call(["delete", ENDED, "-y"]) == 0
+    assert ENDED in capsys.readouterr().out
+    assert backend.known[1].asked == ["delete"]
+    assert backend.known[0].asked == []
+
+
+def complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str) -> list[str]:
+    monkeypatch.setenv("_CALLSHEET_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+    assert call([]) == 0
+    return [item.split(",")[1] for item in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.usefixtures("backend")
+def test_the_shell_completes_verbs_runs_and_replicas(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert complete(monkeypatch, capsys, "callsheet st") == ["stop", "status"]
+    assert complete(monkeypatch, capsys, "callsheet stop ") == [ACTIVE]
+    assert complete(monkeypatch, capsys, "callsheet logs ban") == [ACTIVE, ENDED]
+    assert complete(monkeypatch, capsys, f"callsheet exec {ACTIVE} act") == ["actor", "actor/0", "actor/1"]
