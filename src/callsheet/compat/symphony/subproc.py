@@ -1,0 +1,63 @@
+"""Symphony's subprocess cluster: `launch` shows the output and returns when all processes have ended."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from callsheet.backends.base import LogQuery, Run
+from callsheet.compat.symphony.base import no_counterpart
+from callsheet.compat.symphony.engine import Cluster
+from callsheet.compat.symphony.localspec import (
+    SubprocExperimentSpec,
+    SubprocProcessGroupSpec,
+    SubprocProcessSpec,
+)
+from callsheet.compat.symphony.spec import ExperimentSpec
+from callsheet.errors import CallsheetError, UserError
+
+__all__ = ["SubprocCluster", "SubprocExperimentSpec", "SubprocProcessGroupSpec", "SubprocProcessSpec"]
+
+
+class SubprocCluster(Cluster):
+    """Experiments on this machine that last as long as the call of `launch`."""
+
+    detached: ClassVar[bool] = False
+    _ExperimentClass: ClassVar[type[ExperimentSpec]] = SubprocExperimentSpec
+
+    def __init__(
+        self, stdout_mode: str = "print", stderr_mode: str = "print", log_dir: str | None = None
+    ) -> None:
+        if stdout_mode not in ("print", "none", "file"):
+            raise UserError(f"stdout_mode={stdout_mode!r} is not possible", fix="choose print, file or none")
+        if stderr_mode not in (stdout_mode, "stdout"):
+            raise no_counterpart(
+                f"stderr_mode={stderr_mode!r} beside stdout_mode={stdout_mode!r}",
+                "both streams of a process go to one log",
+                f"write stderr_mode={stdout_mode!r}",
+            )
+        if log_dir is not None:
+            raise no_counterpart(
+                f"log_dir={log_dir!r}", "logs lie in the run's folder", "remove it; launch prints the folder"
+            )
+        self.shows = stdout_mode == "print"
+
+    def launch(self, spec: ExperimentSpec, force: bool = False, dry_run: bool = False) -> Run | None:
+        """Run an experiment to its end. When a process fails, the others are stopped and this raises."""
+        run = super().launch(spec, force, dry_run)
+        if run is None:
+            return None
+        try:
+            if self.shows:
+                for line in run.logs(LogQuery(follow=True)):
+                    print(
+                        f"{line.role if line.role == line.container else f'{line.role}:{line.container}'}: {line.text}"
+                    )
+            status = run.wait()
+        except BaseException:
+            run.stop(reason="the script was interrupted")
+            raise
+        if status.phase == "Failed":
+            raise CallsheetError(
+                f"experiment {spec.name!r} failed: {status.reason}", fix=f"see {status.folder}"
+            )
+        return run
