@@ -156,5 +156,4 @@ class Attachment:
 
 
 def _show(run: Run, *, alone: bool) -> Shown:
-    roles = [role.name for role in run.status().roles]
-    return Shown(run=run, alone=alone, prefixes=Prefixes(roles, "" if alone else run.experiment))
+    return Shown(run=run, alone=alone, prefixes=Prefixes(run.status(), alone=alone))

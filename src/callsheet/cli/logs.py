@@ -49,7 +49,7 @@ def command(
     query = base.LogQuery(
         targets=wanted, container=container, follow=follow, tail=tail, since=since, grep=grep
     )
-    prefixes = Prefixes([role.name for role in status.roles])
+    prefixes = Prefixes(status)
     one = not follow and _containers(status, wanted, container) == 1
     screen = output.is_terminal(sys.stdout)
     write = sys.stdout.write

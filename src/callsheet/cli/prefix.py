@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
-from callsheet.backends.base import LogLine
+from callsheet.backends.base import LogLine, Status
 from callsheet.cli import output
 
 _WIDEST = 24
@@ -14,11 +13,14 @@ _WIDEST = 24
 class Prefixes:
     """The prefixes of one run's lines; on a terminal they are coloured, and as wide as the widest so far."""
 
-    def __init__(self, roles: Sequence[str], experiment: str = "") -> None:
-        self._colours = {role: _colour(number) for number, role in enumerate(roles)}
-        self._experiment = f"{experiment}/" if experiment else ""
+    def __init__(self, status: Status, *, alone: bool = True) -> None:
+        self._colours = {role.name: _colour(number) for number, role in enumerate(status.roles)}
+        self._experiment = "" if alone else f"{status.experiment}/"
         self._terminal = output.is_terminal(sys.stdout)
         self._width = 0
+        for replica in status.replicas:
+            for container in replica.containers:
+                self.of(LogLine(replica.role, replica.index, container.name, ""))
 
     def colour(self, role: str) -> str:
         """The role's colour."""

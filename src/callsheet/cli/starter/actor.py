@@ -41,11 +41,12 @@ def main() -> None:
     # SIGTERM means: finish up and exit with 0.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     luck = random.Random(seed)
-    name = f"{os.environ['CALLSHEET_ROLE']}/{os.environ['CALLSHEET_INDEX']}"
     with connect(os.environ["CALLSHEET_TRAJECTORIES_ADDR"]) as learner:
-        print(f"{name} has found the learner")
+        print(
+            f"actor {os.environ['CALLSHEET_INDEX']} of {os.environ['CALLSHEET_REPLICAS']} has found the learner"
+        )
         play(learner.makefile("rw"), luck)
-    print(f"{name}: the learner has finished")
+    print("the learner has finished")
 
 
 def play(stream: TextIO, luck: random.Random) -> None:
