@@ -18,6 +18,7 @@ from callsheet.cli.screens import Shown
 from callsheet.cli.usage import Sampler
 
 _SAMPLE = 1.0
+_WAITING_SHOWN = 3
 _STYLES = {"error": "bold red"}
 
 
@@ -92,6 +93,7 @@ def view(runs: Sequence[Shown]) -> RenderableType:
         parts.append(_headline(shown.status, shown.since))
         if not shown.status.done:
             parts.append(_roles(shown, shown.status))
+            parts += _waiting(shown.status)
     return Group(*parts)
 
 
@@ -108,6 +110,20 @@ def _headline(status: Status, since: float) -> Text:
     if status.reason:
         line.append(f"  {status.reason}", style="not dim")
     return line
+
+
+def _waiting(status: Status) -> list[Text]:
+    """Why some replicas are not ready: nothing waits in silence."""
+    waiting = [
+        replica for replica in status.replicas if replica.reason and not replica.ready and not replica.joined
+    ]
+    lines = [
+        Text(f"{replica.name}: {replica.reason}", style="yellow", no_wrap=True, overflow="ellipsis")
+        for replica in waiting[:_WAITING_SHOWN]
+    ]
+    if len(waiting) > _WAITING_SHOWN:
+        lines.append(Text(f"and {len(waiting) - _WAITING_SHOWN} more are not ready", style="yellow"))
+    return lines
 
 
 def _roles(shown: Shown, status: Status) -> Table:

@@ -36,7 +36,7 @@ PHASE_COLOURS = {
     "Suspended": "yellow",
     "Stopped": "dim",
 }
-_GAP = "   "
+_GAP = "  "
 
 
 def prepare_streams() -> None:

@@ -63,7 +63,7 @@ def _wide(plan: Plan) -> str:
                 refs = {
                     ref.variable: f"({ref.source} {ref.name})" for ref in role.containers[position].env_refs
                 }
-                lines = [f"{output.paint(name, 'bold')}   {replica.host}   {command}"]
+                lines = [f"{output.paint(name, 'bold')}  {replica.host}  {command}"]
                 lines += [f"    {key}={value}" for key, value in sorted((environment | refs).items())]
                 blocks.append("\n".join(lines))
     return "\n".join(blocks)

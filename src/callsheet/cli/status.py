@@ -11,6 +11,8 @@ from callsheet.backends import base
 from callsheet.cli import options, output, words
 from callsheet.cli.watching import Redrawn
 
+_WIDE = 120
+
 
 @click.command()
 @options.run(required=False)
@@ -40,7 +42,7 @@ def shown(status: base.Status, form: str | None) -> str:
         return output.structured(status.to_data(), form)
     if form == "name":
         return status.run
-    parts = [_head(status), _roles(status), _replicas(status)]
+    parts = [_head(status), _roles(status), _replicas(status, cut=form != "wide")]
     if form == "wide":
         parts.append(_containers(status))
     return "\n\n".join(parts)
@@ -73,7 +75,7 @@ def _roles(status: base.Status) -> str:
     return output.table(("ROLE", "READY", "SUCCEEDED", "FAILED", "RESTARTS"), rows)
 
 
-def _replicas(status: base.Status) -> str:
+def _replicas(status: base.Status, *, cut: bool) -> str:
     rows = [
         (
             replica.name + (" (joined)" if replica.joined else ""),
@@ -86,7 +88,13 @@ def _replicas(status: base.Status) -> str:
         )
         for replica in status.replicas
     ]
-    return output.table(("REPLICA", "PHASE", "READY", "RESTARTS", "UPTIME", "ADDRESS", "REASON"), rows)
+    header = ("REPLICA", "PHASE", "READY", "RESTARTS", "UPTIME", "ADDRESS", "REASON")
+    if not output.is_terminal(sys.stdout) or output.screen_columns() >= _WIDE:
+        return output.table(header, rows, cut=cut)
+    # On a narrow screen a reason would be cut to nothing: it gets a line of its own.
+    first, *lines = output.table(header[:-1], [row[:-1] for row in rows]).split("\n")
+    reasons = ["" if not row[-1] else f"\n  {output.paint(row[-1], 'yellow')}" for row in rows]
+    return "\n".join([first, *(line + reason for line, reason in zip(lines, reasons, strict=True))])
 
 
 def _containers(status: base.Status) -> str:

@@ -31,8 +31,9 @@ def summarise(run: Run, status: Status) -> None:
 def _failed(run: Run, status: Status) -> None:
     failed = [replica for replica in status.replicas if replica.phase == "Failed"]
     for replica in failed[:_FAILED_SHOWN]:
-        reason = f": {replica.reason}" if replica.reason else ""
-        output.say(f"  {output.paint(replica.name, 'error', sys.stderr)} failed{reason}")
+        told = not replica.reason or replica.reason in status.reason
+        said = "its last lines:" if told else f"failed: {replica.reason}"
+        output.say(f"  {output.paint(replica.name, 'error', sys.stderr)} {said}")
         try:
             lines = list(run.logs(LogQuery(targets=[Target(replica.role, replica.index)], tail=_LAST_WORDS)))
         except CallsheetError as error:
