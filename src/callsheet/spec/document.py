@@ -186,10 +186,12 @@ def _mentioned(node: Node | None) -> list[str]:
         return [node.text]
     if isinstance(node, Fields):
         return list(node.entries)
-    if node is None:
-        return []
     found = []
-    for item in node.items:
+    for item in node.items if node else []:
         name = item.get("name") if isinstance(item, Fields) else item
-        found += _mentioned(item if name is None else name)
+        found += _mentioned(name)
+        if isinstance(item, Fields) and name is None:
+            # The name may stand under a misspelt key, or be the key.
+            values = [entry.value for entry in item.entries.values()]
+            found += [*item.entries, *(value.text for value in values if isinstance(value, Scalar))]
     return found

@@ -85,7 +85,8 @@ def _row(key: str, info: FieldInfo) -> str:
 
 
 def _default(info: FieldInfo) -> str:
-    if info.is_required():
+    # A key with one possible value marks the document: files must have it, Python fills it in.
+    if info.is_required() or (get_origin(info.annotation) is Literal and len(get_args(info.annotation)) == 1):
         return "required"
     value = info.default
     if isinstance(value, BaseModel):
@@ -120,7 +121,7 @@ def _named(annotation: Any, info: FieldInfo | None) -> str:
     """Types that have a name of their own; pydantic keeps what belongs to the field itself apart from its type."""
     for kind, name in ((Quantity, "quantity"), (Duration, "duration")):
         marks = get_args(kind)[1:]
-        if annotation is kind or annotation == kind or (info and info.metadata and marks[0] in info.metadata):
+        if annotation == kind or (info and info.metadata and marks[0] in info.metadata):
             return name
     return ""
 
