@@ -15,4 +15,4 @@ def unused(backend: Backend, experiment: Experiment) -> None:
     """Say once which fields of the file this backend does not act on."""
     fields = backend.unused(experiment)
     if fields:
-        output.say(f"Note: not acted on by --on {backend.name}: {'; '.join(fields)}.", "dim")
+        output.say(f"Note: the {backend.name} backend does not act on: {'; '.join(fields)}.", "dim")

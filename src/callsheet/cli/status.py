@@ -64,7 +64,7 @@ def _head(status: base.Status) -> str:
         *(("warning", output.paint(warning, "yellow")) for warning in status.warnings),
     ]
     longest = max(len(name) for name, value in facts if value)
-    return "\n".join(f"{name.ljust(longest)}   {value}" for name, value in facts if value)
+    return "\n".join(f"{name.ljust(longest)}  {value}" for name, value in facts if value)
 
 
 def _roles(status: base.Status) -> str:
