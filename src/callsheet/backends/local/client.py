@@ -64,7 +64,7 @@ class LocalRun:
             status.phase, status.reason = "Stopping", "its supervisor was killed; what is left is being ended"
             return status
         # The guard writes this too; here for the case that it was killed as well.
-        mark_lost(self.layout.status, "its supervisor was killed")
+        mark_lost(self.layout.status)
         return Status.from_data(json.loads(Path(self.layout.status).read_text(encoding="utf-8")))
 
     def watch(self, interval: float = 0.5) -> Iterator[Status]:

@@ -18,6 +18,7 @@ from callsheet import contract
 from callsheet.backends.local.supervisor.strays import sweep
 
 FAREWELL = b"bye"
+LOST = "its supervisor was killed, and then its processes were ended"
 GRACE = 0.8
 """Seconds that processes have to end by themselves: everything is over within two."""
 
@@ -31,13 +32,13 @@ def main(run: str, status: str, socket: str) -> None:
         received = (received + chunk)[-len(FAREWELL) :]
     if received == FAREWELL:
         return
-    count = sweep(run, GRACE)
-    mark_lost(status, f"the supervisor was killed; {count} processes of the run were ended")
+    sweep(run, GRACE)
+    mark_lost(status)
     with contextlib.suppress(OSError):
         os.unlink(socket)
 
 
-def mark_lost(path: str, reason: str) -> None:
+def mark_lost(path: str) -> None:
     """Write into a run's status that it failed because its supervisor is gone."""
     try:
         with open(path, "rb") as file:
@@ -45,16 +46,16 @@ def mark_lost(path: str, reason: str) -> None:
     except (OSError, ValueError):
         return
     status.update(
-        phase="Failed", reason=reason, exit_code=contract.EXIT_SUPERVISOR_LOST, finished=time.time()
+        phase="Failed", reason=LOST, exit_code=contract.EXIT_SUPERVISOR_LOST, finished=time.time()
     )
     for role in status["roles"]:
         role["ready"] = 0
     for replica in status["replicas"]:
         if replica["phase"] not in ("Succeeded", "Failed", "Stopped"):
-            replica.update(phase="Stopped", ready=False, reason="the supervisor was killed")
+            replica.update(phase="Stopped", ready=False, reason=LOST)
         for container in replica["containers"]:
             container.update(pid=0, ready=False)
-    temporary = f"{path}.lost"
+    temporary = f"{path}.{os.getpid()}"  # a client may write the same at the same moment
     with contextlib.suppress(OSError):
         with open(temporary, "w", encoding="utf-8") as file:
             json.dump(status, file)
