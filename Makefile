@@ -1,0 +1,45 @@
+# Callsheet's commands. `make help` lists them; every one prepares what it needs.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format docs bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# The environment is made anew when the list of dependencies changes.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Callsheet needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.11 ..."; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot make virtual environments (on Debian: apt-get install python3-venv)"; exit 1; }
+	@echo "installing Callsheet and its development tools into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## Run the main job: a learner and three actors that exchange trajectories
+	@$(BIN)/callsheet run -f examples/tzmq/experiment.yaml
+
+test: check ## Run every check and every test
+	$(BIN)/python -m pytest -n 4 -m "not exclusive"
+	$(BIN)/python -m pytest -m exclusive
+
+check: $(STAMP) ## Lint, formatting, types and layers: within a minute
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(STAMP) ## Format the code and mend what can be mended by itself
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(STAMP) ## Write the generated reference pages anew
+	$(BIN)/python tools/reference.py
+
+bench: $(STAMP) ## Measure the local backend beside a plain loop of processes
+	$(BIN)/python benchmarks/local_backend.py
+
+clean: ## Remove what was built here, not the runs
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
