@@ -30,7 +30,7 @@ def one(*roles: dict[str, Any], **more: Any) -> Problem:
 LEARNER = {"name": "learner", "binds": [{"name": "trajectories", "port": 9999}]}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(experiments())
 def test_a_valid_experiment_has_no_mistakes(made: Experiment) -> None:
     assert check_experiment(made) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
@@ -10,6 +11,7 @@ from callsheet import contract
 from callsheet.spec.experiment import Experiment
 from callsheet.spec.scalars import resolve_plain
 
+_LINE_ENDS = re.compile("[\r\x85\u2028\u2029\ufeff]")
 _TAG = "tag:yaml.org,2002:"
 _TAGS = {str: "str", bool: "bool", int: "int", float: "float", type(None): "null"}
 
@@ -52,14 +54,21 @@ class _Dumper(yaml.SafeDumper):
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> str:
         if kind is yaml.ScalarNode and implicit[0]:
-            return _TAG + _TAGS[type(resolve_plain(value))]
+            return f"{_TAG}merge" if value == "<<" else _TAG + _TAGS[type(resolve_plain(value))]
         return super().resolve(kind, value, implicit)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar(f"{_TAG}str", text, style=_style(text))
+
+
+def _style(text: str) -> str | None:
+    """Long text line by line; what a reader of YAML might take for the end of a line only as an escape."""
+    if _LINE_ENDS.search(text):
+        return '"'
     lines = text.split("\n")
-    block = len(lines) > 1 and all(line == line.rstrip() for line in lines) and not text[0].isspace()
-    return dumper.represent_scalar(f"{_TAG}str", text, style="|" if block and text.isascii() else None)
+    block = len(lines) > 1 and not text[0].isspace() and all(line == line.rstrip() for line in lines)
+    return "|" if block else None
 
 
 _Dumper.add_representer(str, _represent_text)

@@ -13,7 +13,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-QUANTITY_PATTERN = r"^\+?([0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$"
+QUANTITY_PATTERN = (
+    r"^\+?([0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$"
+)
 DURATION_PATTERN = r"^([0-9]{1,6}d)?([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,9}s)?([0-9]{1,9}ms)?$"
 
 _QUANTITY = re.compile(QUANTITY_PATTERN)
@@ -32,7 +34,7 @@ _UNITS = ("d", "h", "m", "s", "ms")
 
 def parse_quantity(text: str) -> Decimal:
     """The number behind a Kubernetes quantity: ``parse_quantity("500m") == Decimal("0.5")``."""
-    match = _QUANTITY.match(text)
+    match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a quantity")
     number, suffix = match.group(1), match.group(2) or ""
@@ -43,7 +45,7 @@ def parse_quantity(text: str) -> Decimal:
 
 def parse_duration(text: str) -> float:
     """Seconds in a duration: ``parse_duration("1h30m") == 5400.0``."""
-    match = _DURATION.match(text)
+    match = _DURATION.fullmatch(text)
     if match is None or not text:
         raise ValueError(f"{text!r} is not a duration")
     return sum(
@@ -59,8 +61,10 @@ def _check_quantity(value: Any) -> str:
         fix = f'quote it: "{value}"'
     elif isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
-    if not isinstance(value, str) or not _QUANTITY.match(value):
-        raise PydanticCustomError("quantity", "{shown} is not a Kubernetes quantity", {"shown": repr(value), "fix": fix})
+    if not isinstance(value, str) or not _QUANTITY.fullmatch(value):
+        raise PydanticCustomError(
+            "quantity", "{shown} is not a Kubernetes quantity", {"shown": repr(value), "fix": fix}
+        )
     return value
 
 
@@ -68,7 +72,7 @@ def _check_duration(value: Any) -> str:
     fix = "write whole numbers with units, largest first: 90s, 15m, 1h30m, 7d"
     if isinstance(value, int) and not isinstance(value, bool):
         fix = f"give the unit: {value}s"
-    if not isinstance(value, str) or not value or not _DURATION.match(value):
+    if not isinstance(value, str) or not value or not _DURATION.fullmatch(value):
         raise PydanticCustomError("duration", "{shown} is not a duration", {"shown": repr(value), "fix": fix})
     return value
 

@@ -270,7 +270,7 @@ class _Builder:
             frame.merges.append(value)
         elif key.plain and not isinstance(key.value, str) and str(key.value) != name:
             # kubectl would write the value's own text instead: {on: x} becomes {"true": x}.
-            meaning = {True: "true", False: "false", None: "nothing"}.get(key.value, "a number")
+            meaning = "a number" if type(key.value) in (int, float) else str(key.value).lower()
             message = f"YAML reads the unquoted key {name} as {meaning}" if name else "a key is empty"
             self._flaws.append(_Flaw(owner, name, message, f'quote it: "{name}"', key.line, key.column))
             owner.dropped.add(name)
