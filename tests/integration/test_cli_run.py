@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from callsheet.cli.main import call
+
 CALLSHEET = [sys.executable, "-m", "callsheet"]
 PATIENCE = 30.0
 
@@ -45,7 +47,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("NO_COLOR", raising=False)
     yield tmp_path
-    subprocess.run([*CALLSHEET, "stop", "--all", "--now"], capture_output=True, check=False)
+    call(["stop", "--all", "--now"])
 
 
 def callsheet(*arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -97,7 +99,9 @@ def test_the_starter_runs_to_success(home: Path) -> None:
     again = callsheet("init", "first")
     assert again.returncode == 2
     assert "already has experiment.yaml" in again.stderr
-    done = callsheet("run", "-f", "first/experiment.yaml")
+    file = home / "first" / "experiment.yaml"
+    file.write_text(file.read_text().replace('"2000"', '"800"'))
+    done = callsheet("run", "-f", str(file))
     assert done.returncode == 0, done.stderr
     assert "learner/0 | done: machine 3 pays best" in done.stdout
     assert "actor/1 | actor 1 of 2 has found the learner" in done.stdout
@@ -198,18 +202,25 @@ def test_a_flood_is_thinned_out_and_counted_and_the_log_has_it_all(home: Path) -
     assert callsheet("logs", "x", "flood").stdout.splitlines() == [str(n) for n in range(1, 20001)]
 
 
-def test_mistakes_stop_it_before_anything_starts(home: Path) -> None:
+@pytest.mark.parametrize("verb", ["run", "validate", "plan", "render"])
+def test_mistakes_stop_it_before_anything_starts(
+    home: Path, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     (home / "x.yaml").write_text(experiment("x", worker="true").replace("command:", "comand:"))
-    for verb in ("run", "validate", "plan", "render"):
-        done = callsheet(verb, "-f", "x.yaml")
-        assert done.returncode == 2
-        assert done.stdout == ""
-        assert re.search(r"^x\.yaml:7:\d+: spec\.roles\[worker\]\.comand: ", done.stderr, re.MULTILINE)
-        assert "command" in done.stderr
-    report = json.loads(callsheet("validate", "-f", "x.yaml", "-o", "json").stdout)
+    assert call([verb, "-f", "x.yaml"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert re.search(r"^x\.yaml:7:\d+: spec\.roles\[worker\]\.comand: ", shown.err, re.MULTILINE)
+    assert "did you mean" in shown.err
+    assert not (home / "runs").exists()
+
+
+def test_mistakes_come_as_data_too(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "x.yaml").write_text(experiment("x", worker="true").replace("command:", "comand:"))
+    assert call(["validate", "-f", "x.yaml", "-o", "json"]) == 2
+    report = json.loads(capsys.readouterr().out)
     assert not report["valid"]
     assert report["problems"][0]["line"] == 7
-    assert not (home / "runs").exists()
 
 
 def on_terminal(*arguments: str, keys: dict[str, str] | None = None, columns: int = 100) -> tuple[str, int]:
