@@ -213,3 +213,9 @@ def test_an_experiment_without_roles_is_one_mistake(tmp_path: Path, text: str) -
 def test_a_status_and_a_clusters_metadata_are_no_mistakes(tmp_path: Path) -> None:
     header = HEADER.replace("{name: rl}", "{name: rl, uid: abc, resourceVersion: '1'}")
     assert problems(tmp_path, "spec: {roles: [{name: a}]}\nstatus: {phase: Running}\n", header=header) == []
+
+
+def test_of_very_many_mistakes_the_first_are_shown(tmp_path: Path) -> None:
+    found = problems(tmp_path, "spec:\n  roles:\n" + "  - {name: a, unknown: 1}\n" * 1_000)
+    assert len(found) == 501
+    assert "there are 1,000 mistakes in this document" in found[0].message

@@ -14,8 +14,8 @@ def check_wiring(it: Subject) -> Iterator[Mistake]:
     yield from _bound_once(it)
     for site in it.sites:
         yield from _connects(it, site)
+    yield from _ports(it)
     for loc, role in it.roles:
-        yield from _ports(it, role)
         yield from _elastic(it, loc, role)
         yield from _inline(loc, role)
     yield from _success(it)
@@ -56,17 +56,16 @@ def _connects(it: Subject, site: Site) -> Iterator[Mistake]:
             )
 
 
-def _ports(it: Subject, role: Role) -> Iterator[Mistake]:
+def _ports(it: Subject) -> Iterator[Mistake]:
     """The containers of a group share one network."""
-    taken: dict[int, str] = {}
+    taken: dict[tuple[Loc, int], str] = {}
     for site in it.sites:
-        if site.role is not role:
-            continue
         for loc, name, port in _binds(site):
-            if port is not None and taken.setdefault(port, name) != name:
+            # A role's place is the beginning of each of its containers' places.
+            if port is not None and (first := taken.setdefault((site.loc[:3], port), name)) != name:
                 yield Mistake(
                     (*loc, "port"),
-                    f"port {port} is taken by the endpoint {taken[port]!r} of the same replica",
+                    f"port {port} is taken by the endpoint {first!r} of the same replica",
                     "choose another port, or leave it out and one is chosen",
                 )
 

@@ -20,6 +20,9 @@ from callsheet.spec.explain import Finding, findings
 from callsheet.spec.tree import Fields, Items, Loc, Node, Scalar
 from callsheet.spec.yamldoc import Document
 
+MAX_MISTAKES = 500
+"""Nobody reads more at once, and looking for what each was meant to be takes time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Names:
@@ -109,12 +112,18 @@ def _validate(built: Built) -> None:
             errors = error.errors(include_url=False)
         if _drop_nulls(built.root, errors):
             continue
-        found = findings(built.root, errors)
+        found = findings(built.root, errors[:MAX_MISTAKES])
         if not reported:
             built.problems += [
                 built.problem(f.loc, f.message, f.fix, key=f.at_key) for f in found if f.message
             ]
             reported = True
+        if len(errors) > MAX_MISTAKES:
+            message = (
+                f"there are {len(errors):,} mistakes in this document, and the first {MAX_MISTAKES} are shown"
+            )
+            built.problems.append(built.problem((), message, "mend these first"))
+            return
         if not _take_out(built.root, found):
             return
 

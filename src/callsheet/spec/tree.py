@@ -46,14 +46,18 @@ class Items(_Piece):
     """A list."""
 
     items: list[Node] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
-    """The position of each item in the file."""
-    dropped: bool = False
+    left: list[int] | None = None
+    """Once an item was dropped: the position that each of the others has in the file."""
 
-    def add(self, node: Node) -> None:
-        """Append an item."""
-        self.numbers.append(len(self.items))
-        self.items.append(node)
+    def number(self, step: int) -> int:
+        """The position of an item in the file."""
+        return step if self.left is None else self.left[step]
+
+    def drop(self, step: int) -> None:
+        """Take an item out."""
+        if self.left is None:
+            self.left = list(range(len(self.items)))
+        del self.items[step], self.left[step]
 
 
 @dataclass(slots=True, eq=False)
@@ -96,10 +100,7 @@ def from_data(data: Any) -> Node:
     if isinstance(data, dict):
         return Fields(entries={str(key): Entry(from_data(value)) for key, value in data.items()})
     if isinstance(data, list):
-        node = Items()
-        for item in data:
-            node.add(from_data(item))
-        return node
+        return Items(items=[from_data(item) for item in data])
     return Scalar(value=data, text=str(data), plain=not isinstance(data, str))
 
 
@@ -109,12 +110,7 @@ def copy(node: Node) -> Node:
         return node
     where = (node.line, node.column, node.origin, node.broken)
     if isinstance(node, Items):
-        return Items(
-            *where,
-            items=[copy(item) for item in node.items],
-            numbers=list(node.numbers),
-            dropped=node.dropped,
-        )
+        return Items(*where, items=[copy(item) for item in node.items], left=node.left and list(node.left))
     entries = {key: Entry(copy(e.value), e.line, e.column, e.origin) for key, e in node.entries.items()}
     return Fields(*where, entries=entries, dropped=set(node.dropped))
 
@@ -178,7 +174,7 @@ def _item_name(parent: Node | None, step: int) -> str:
     name = _name(parent.items[step])
     if name and sum(_name(item) == name for item in parent.items) == 1:
         return name
-    return str(parent.numbers[step])
+    return str(parent.number(step))
 
 
 def _name(node: Node) -> str:
@@ -200,15 +196,14 @@ def drop(root: Node, loc: Loc, *, quietly: bool = False) -> bool:
         if not quietly:
             parent.dropped.add(str(step))
     elif isinstance(parent, Items) and isinstance(step, int):
-        del parent.items[step], parent.numbers[step]
-        parent.dropped = True
+        parent.drop(step)
     return True
 
 
 def dropped(node: Node, loc: Loc = ()) -> Iterator[Loc]:
     """Where something was taken out: the loc of each key, and of each list that lost an item."""
     if isinstance(node, Items):
-        if node.dropped:
+        if node.left is not None:
             yield loc
         for step, item in enumerate(node.items):
             yield from dropped(item, (*loc, step))

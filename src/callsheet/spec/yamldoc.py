@@ -216,16 +216,15 @@ class _Builder:
         self._grow(anchor.size, anchor.height, line, column)
         self._add(anchor.node, anchor.height)
 
-    def _scalar(self, event: yaml.ScalarEvent, line: int, column: int) -> Scalar:
-        plain = event.style in (None, "")
-        node = Scalar(line, column, value=event.value, text=event.value, plain=plain)
-        tag = event.tag
+    def _scalar(self, event: Any, line: int, column: int) -> Scalar:
+        text, tag = event.value, event.tag
+        plain = not event.style
         if tag is None:
-            node.value = resolve_plain(event.value) if plain else event.value
-        elif tag in _KNOWN_TAGS and tag != f"{_TAG}str":
-            node.value = resolve_plain(event.value)
-        elif tag != "!":
-            self._check_tag(node, tag, line, column)
+            value = resolve_plain(text) if plain else text
+            return Scalar(line, column, "", False, value, text, plain)
+        resolved = tag in _KNOWN_TAGS and tag != f"{_TAG}str"
+        node = Scalar(line, column, value=resolve_plain(text) if resolved else text, text=text, plain=plain)
+        self._check_tag(node, tag, line, column)
         return node
 
     def _check_tag(self, node: Node, tag: str | None, line: int, column: int) -> None:
@@ -240,9 +239,10 @@ class _Builder:
             self.root = node
             return
         frame = self._stack[-1]
-        frame.height = max(frame.height, height + 1)
+        if height >= frame.height:
+            frame.height = height + 1
         if isinstance(frame.node, Items):
-            frame.node.add(node)
+            frame.node.items.append(node)
         elif frame.key is None:
             frame.key = self._key(frame.node, node)
         else:
