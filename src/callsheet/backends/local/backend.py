@@ -172,6 +172,8 @@ def _launch(layout: Layout, gpus: list[str], claims: list[socket.socket], *, det
         other_end.close()
     answer = _read_answer(ready)
     if "started" not in answer:
+        if leash:
+            leash.close()
         child.wait()
         text = Path(layout.supervisor_log).read_text(encoding="utf-8", errors="replace").strip()
         shutil.rmtree(layout.folder)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
 
 from callsheet import contract
@@ -73,10 +75,12 @@ def _programs(plan: Plan) -> Iterator[Problem]:
 
 
 def _similar_program(name: str) -> str:
-    for other in ("python", "python3", "bash", "sh", "node", "java"):
-        if other != name and shutil.which(other) and sorted(other)[:3] == sorted(name)[:3]:
-            return f"did you mean {other!r}?"
-    return "install it, or write its whole path"
+    known: set[str] = set()
+    for folder_of_path in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        with contextlib.suppress(OSError):
+            known.update(os.listdir(folder_of_path))
+    close = get_close_matches(name, sorted(known), n=1, cutoff=0.75)
+    return f"did you mean {close[0]!r}?" if close else "install it, or write its whole path"
 
 
 def _ports(plan: Plan) -> Iterator[Problem]:

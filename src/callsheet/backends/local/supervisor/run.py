@@ -166,6 +166,7 @@ class RunState:
                 self.stop("Succeeded", f"every replica of {names} ended with 0", contract.EXIT_OK)
         if self.outcome and not self.finished and all(r.over for r in self.replicas.values()):
             self.processes.end_all(self.plan.run)
+            self.gpus.assign({})
             self.finished = time.time()
             self.version += 1
             self._on_change()
