@@ -78,6 +78,11 @@ def test_a_mistyped_option_gets_a_suggestion(capsys: pytest.CaptureFixture[str])
     assert "--tail" in capsys.readouterr().err
 
 
+def test_an_option_of_the_executed_command_needs_the_two_dashes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["exec", "run", "actor/0", "ls", "-l"]) == 2
+    assert "Write -- before the command" in capsys.readouterr().err
+
+
 def test_a_users_mistake_is_one_sentence_and_its_fix(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

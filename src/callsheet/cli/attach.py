@@ -126,10 +126,10 @@ class Attachment:
         """Do something with the screen. When it has gone away, stop the runs as a closed terminal would."""
         try:
             action()
-        except OSError:
+        except OSError as error:
             self.hung_up = True
             self._screen = NoScreen()
-            self._stopping.ask()
+            self._stopping.lost(error)
 
     def _read_log(self, shown: Shown) -> None:
         def lines() -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.constrain import Constrain
 from rich.live import Live
 from rich.segment import Segment
 from rich.table import Table
@@ -19,6 +20,7 @@ from callsheet.cli.usage import Sampler
 
 _SAMPLE = 1.0
 _WAITING_SHOWN = 3
+_FEWEST_ROLES = 3
 _STYLES = {"error": "bold red"}
 
 
@@ -61,7 +63,9 @@ class LiveScreen:
         if time.monotonic() >= self._sampled + _SAMPLE:
             self._sampled = time.monotonic()
             self._sample(runs)
-        self._live.update(view(runs), refresh=True)
+        # Room for the ^C that a terminal echoes: wrapped, it would push the view up by a line.
+        shown = Constrain(view(runs, self._console.height // 2), self._console.width - len("^C^C"))
+        self._live.update(shown, refresh=True)
 
     def close(self) -> None:
         # The view would stay as it was in the middle of the run; the summary that follows says how it ended.
@@ -84,15 +88,22 @@ class LiveScreen:
         self._console.print(_Raw(text), end="", crop=False, soft_wrap=True)
 
 
-def view(runs: Sequence[Shown]) -> RenderableType:
-    """The state of the runs in as many lines as they have roles, and a headline each."""
+def view(runs: Sequence[Shown], lines: int = 100) -> RenderableType:
+    """The state of the runs: a headline each and, as far as the lines go, a line for each role."""
     parts: list[RenderableType] = []
+    active = [shown for shown in runs if not shown.done]
     for shown in runs:
         if shown.status is None:
             continue
         parts.append(_headline(shown.status, shown.since))
-        if not shown.status.done:
-            parts.append(_roles(shown, shown.status))
+        if not shown.done:
+            room = max(_FEWEST_ROLES, lines // len(active) - 3)
+            parts.append(_roles(shown, shown.status, room))
+            hidden = len(shown.status.roles) - room
+            if hidden > 0:
+                parts.append(
+                    Text(f"and {words.count(hidden, 'more role')}, see `callsheet status`", style="dim")
+                )
             parts += _waiting(shown.status)
     return Group(*parts)
 
@@ -126,12 +137,12 @@ def _waiting(status: Status) -> list[Text]:
     return lines
 
 
-def _roles(shown: Shown, status: Status) -> Table:
+def _roles(shown: Shown, status: Status, room: int) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True, header_style="dim")
     for name in ("ROLE", "READY", "RESTARTS", "CPU", "MEM", "UPTIME"):
         table.add_column(name, no_wrap=True, justify="left" if name == "ROLE" else "right")
     table.add_column("LAST LINE", no_wrap=True, overflow="ellipsis", ratio=1)
-    for role in status.roles:
+    for role in status.roles[:room]:
         replicas = [replica for replica in status.replicas if replica.role == role.name]
         table.add_row(*_row(shown, role, replicas))
     return table

@@ -151,8 +151,8 @@ def _dispatch(args: list[str]) -> int:
         return exit_.exit_code
     except click.ClickException as mistake:
         mistake.show()
-        if isinstance(mistake, click.NoSuchOption) and mistake.option_name in _ELSEWHERE:
-            output.say(_suggest(mistake.option_name).strip())
+        if isinstance(mistake, click.NoSuchOption):
+            _hint(mistake)
         return mistake.exit_code
     except CallsheetError as error:
         _report(error)
@@ -162,6 +162,15 @@ def _dispatch(args: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 the last resort: whatever it is, the user gets a sentence
         _report(BugError(f"Callsheet itself failed: {type(error).__name__}: {error}"))
         return BugError.exit_code
+
+
+def _hint(mistake: click.NoSuchOption) -> None:
+    if mistake.option_name in _ELSEWHERE:
+        output.say(_suggest(mistake.option_name).strip())
+    elif mistake.ctx and mistake.ctx.info_name in ("exec", "join"):
+        output.say(
+            f"An option of the command itself? Write -- before the command: -- ... {mistake.option_name}"
+        )
 
 
 def _report(error: CallsheetError) -> None:

@@ -45,7 +45,11 @@ class Stopping:
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self._came.append(signal.Signals(number))
 
-    def ask(self, why: tuple[str, int] = _PIPE) -> None:
+    def lost(self, error: OSError) -> None:
+        """Stop the runs because what we print goes nowhere."""
+        self._ask(_PIPE if isinstance(error, BrokenPipeError) else _SIGNALS[signal.SIGHUP])
+
+    def _ask(self, why: tuple[str, int]) -> None:
         """Stop the runs gracefully, once."""
         if not self._asked:
             self._asked = True
@@ -56,7 +60,7 @@ class Stopping:
         while self._came:
             number = self._came.pop(0)
             if not self._asked:
-                self.ask(_SIGNALS[number])
+                self._ask(_SIGNALS[number])
                 grace = f"up to {words.age(self._grace)}" if self._grace else "at once"
                 screen.event(None, Event(f"stopping, {grace}; Ctrl-C again kills", "yellow"))
             elif number == signal.SIGINT and not self._killed:
