@@ -57,8 +57,7 @@ class Problem:
         return f"{self.file}:{self.line}:{self.column}" if self.file and self.line else self.file
 
     def __str__(self) -> str:
-        where = f"{self.place}: {self.path}" if self.file else self.path
-        text = f"{where}: {self.message}" if where else self.message
+        text = ": ".join(part for part in (self.place, self.path, self.message) if part)
         return f"{text}\n    fix: {self.fix}" if self.fix else text
 
 

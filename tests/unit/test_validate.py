@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from callsheet.errors import InvalidExperiment, Problem
 from callsheet.plan.load import load
@@ -183,7 +186,7 @@ def test_names_of_misshapen_things_still_count_as_there(tmp_path: Path) -> None:
         ("apiVersion: callsheet.dev/v1alpha1\nmetadata: {name: rl}\n", "kind", "add kind: Experiment"),
         (HEADER.replace("v1alpha1", "v1"), "apiVersion", "write apiVersion: callsheet.dev/v1alpha1"),
         (HEADER.replace("Experiment", "Experimnt"), "kind", "write kind: Experiment"),
-        (HEADER.replace("Experiment", "Deployment"), "kind", "write kind: Experiment"),
+        (HEADER.replace("Experiment", "Job"), "kind", "write kind: Experiment, or take the document out"),
         (HEADER.replace("{name: rl}", "{nam: rl}"), "metadata.name", "did you mean name instead of nam?"),
         (HEADER.replace("metadata: {name: rl}\n", ""), "metadata", "add metadata: ..."),
     ],
@@ -194,10 +197,14 @@ def test_a_wrong_header_says_what_to_write(tmp_path: Path, header: str, path: st
 
 
 def test_another_kind_of_object_is_not_taken_apart(tmp_path: Path) -> None:
-    (problem,) = problems(
-        tmp_path, "spec: {template: {spec: {containers: []}}}", header="apiVersion: apps/v1\nkind: Job\n"
-    )[1:]
-    assert problem.message == "kind is 'Job'"
+    header = "apiVersion: apps/v1\nkind: Deployment\n"
+    (problem,) = problems(tmp_path, "spec: {template: {spec: {containers: []}}}", header=header)
+    assert problem.message == "this is of kind Deployment, not an experiment"
+
+
+def test_a_problem_of_the_whole_file_has_no_path(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, "a: [\n", header="")
+    assert str(problem).startswith(f"{tmp_path}/x.yaml:2:1: a value is missing in brackets")
 
 
 def test_a_document_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
@@ -219,3 +226,21 @@ def test_of_very_many_mistakes_the_first_are_shown(tmp_path: Path) -> None:
     found = problems(tmp_path, "spec:\n  roles:\n" + "  - {name: a, unknown: 1}\n" * 1_000)
     assert len(found) == 501
     assert "there are 1,000 mistakes in this document" in found[0].message
+
+
+PIECES = st.sampled_from(
+    ["{", "}", "[", "]", ":", "-", "yes", "8", "1.5", "null", "{index}", "&a", "*a", "<<:", "!!str", '"', "'", "|", "?", ",", "name", "binds", "env", "spec"]
+)
+EDITS = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 30), PIECES), min_size=1, max_size=6)
+
+
+@settings(max_examples=200, deadline=None)
+@given(EDITS)
+def test_whatever_is_written_the_answer_is_a_list_of_problems(edits: list[tuple[float, int, str]]) -> None:
+    text = (DATA / "twelve-mistakes.yaml").read_text()
+    for where, length, piece in edits:
+        start = int(where * len(text))
+        text = text[:start] + piece + text[start + length :]
+    with pytest.raises(InvalidExperiment) as caught:
+        load(["-"], stdin=io.StringIO(text))
+    assert all(problem.line and problem.message and problem.fix for problem in caught.value.problems)

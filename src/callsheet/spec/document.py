@@ -83,7 +83,13 @@ def is_ours(root: Node) -> bool:
 
 def _check_header(built: Built, root: Fields) -> bool:
     """Look at apiVersion and kind; False when this is something else altogether."""
-    goes_on = True
+    kind = root.get("kind")
+    if isinstance(kind, Scalar) and kind.text and not get_close_matches(kind.text, [contract.KIND]):
+        fix = f"write kind: {contract.KIND}, or take the document out"
+        built.problems.append(
+            built.problem(("kind",), f"this is of kind {kind.text}, not an experiment", fix)
+        )
+        return False
     for key, wanted in (("apiVersion", contract.API_VERSION), ("kind", contract.KIND)):
         node = root.get(key)
         if node is None or (isinstance(node, Scalar) and node.value is None):
@@ -93,10 +99,8 @@ def _check_header(built: Built, root: Fields) -> bool:
         elif not isinstance(node, Scalar) or node.value != wanted:
             found = repr(node.text) if isinstance(node, Scalar) else "not text"
             built.problems.append(built.problem((key,), f"{key} is {found}", f"write {key}: {wanted}"))
-            if key == "kind" and not (isinstance(node, Scalar) and get_close_matches(node.text, [wanted])):
-                goes_on = False
         tree.drop(root, (key,), quietly=True)
-    return goes_on
+    return True
 
 
 def _validate(built: Built) -> None:

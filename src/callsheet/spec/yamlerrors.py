@@ -23,6 +23,11 @@ _SAYINGS: tuple[tuple[str, str, str], ...] = (
         "separate its entries by commas and end it with }",
     ),
     (
+        "did not find expected node content",
+        "a value is missing in brackets or braces here",
+        "write the value, or close what was opened",
+    ),
+    (
         "did not find expected '-' indicator",
         "this line stands between the items of a list",
         "begin it with '- ', or indent it",
