@@ -35,12 +35,20 @@ ADDRESSES: Final = "CALLSHEET_ADDRESSES"
 """Path of a JSON file with the whole address book, kept current while elastic roles change."""
 
 ENDPOINT_PORT: Final = "PORT"
+"""The endpoint's port."""
 ENDPOINT_BIND: Final = "BIND"
+"""``host:port`` to listen on; only in the container that binds or exposes the endpoint."""
 ENDPOINT_ADDR: Final = "ADDR"
+"""``host:port`` to connect to: the group's own copy, else the only replica's, else that of the replica with the same
+index (modulo their number)."""
 ENDPOINT_HOST: Final = "HOST"
+"""The host of that address alone."""
 ENDPOINT_ALL: Final = "ALL"
+"""One address for each replica that binds it when this replica starts, comma-separated, in index order; unset when that
+is longer than 100,000 characters."""
 
 GPUS: Final = "CUDA_VISIBLE_DEVICES"
+"""The devices that a replica was given; set when any role of the experiment asks for GPUs."""
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 
 WORDS: Final = ("experiment", "run", "role", "index", "container", "replicas", "storage")
@@ -57,14 +65,21 @@ LONGEST_VALUE: Final = 100_000
 """Bytes. Linux refuses to start a program with one variable or argument of 128 KiB; ``_ALL`` stays below."""
 
 EXIT_OK: Final = 0
+"""The run succeeded, or the command did what it was asked."""
 EXIT_FAILED: Final = 1
+"""Something outside was not there in time."""
 EXIT_MISTAKE: Final = 2
 """The file, a flag or a name is wrong; nothing was started."""
 EXIT_SUPERVISOR_LOST: Final = 70
+"""The supervisor was killed, or Callsheet itself broke a promise."""
 EXIT_DEADLINE: Final = 124
+"""The run's deadline passed."""
 EXIT_CANNOT_START: Final = 127
+"""A replica's program could not be started."""
 EXIT_INTERRUPTED: Final = 130
+"""Ctrl-C."""
 EXIT_STOPPED: Final = 143
+"""The run was stopped by `callsheet stop`, by a signal, or because the program that started it went away."""
 
 
 def endpoint_variable(endpoint: str, word: str) -> str:

@@ -1,0 +1,168 @@
+"""Writes the reference pages that come from the code: `make docs`. A test asserts that they are current.
+
+Whoever adds a field, a verb, an option or a variable documents it where it is declared, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+
+from callsheet import contract
+from callsheet.cli.main import SECTIONS
+from callsheet.spec.schema import reference as experiment_page
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
+MADE = "This page is made from the code by `make docs`."
+
+WORDS = {
+    "experiment": "the experiment's name",
+    "run": "the run's id",
+    "role": "the role's name",
+    "index": "the replica's index, from 0",
+    "container": "the container's name",
+    "replicas": "how many replicas the role has when this one starts",
+    "storage": "where this run's results go, as a URL",
+}
+ENDPOINT_WORDS = {
+    "addr": "`host:port` to connect to, as in `CALLSHEET_<ENDPOINT>_ADDR`",
+    "host": "the host of that address",
+    "port": "the port of that address",
+    "bind": "`host:port` to listen on; only where the endpoint is bound",
+    "all": "every address, comma-separated, in index order",
+    "any": "one address that stands for any of them: a Service on Kubernetes, the same as `addr` on a laptop",
+}
+
+
+def pages() -> dict[Path, str]:
+    """Every generated page by its path."""
+    made: dict[str, Callable[[], str]] = {
+        "experiment.md": experiment_page,
+        "cli.md": cli_page,
+        "environment.md": environment_page,
+    }
+    return {FOLDER / name: make() for name, make in made.items()}
+
+
+def cli_page() -> str:
+    """Every verb with its arguments and options."""
+    parts = ["# The command line", ""]
+    parts += [
+        "`callsheet VERB --help` says the same. With `-o json` or `-o yaml` the answer, and nothing else, is on standard",
+        "output; notes and progress go to standard error. `NO_COLOR` is respected, and output that does not go to a",
+        "terminal is plain text. `CALLSHEET_DEBUG=1` shows where an error came from. Exit codes are listed in",
+        f"[environment.md](environment.md#exit-codes). {MADE}",
+    ]
+    for title, verbs in SECTIONS.items():
+        parts += ["", f"## {title}"]
+        for verb in verbs:
+            parts += ["", *_verb(verb)]
+    return "\n".join(parts) + "\n"
+
+
+def _verb(verb: str) -> Iterator[str]:
+    command: click.Command = importlib.import_module(f"callsheet.cli.{verb}").command
+    context = click.Context(command, info_name=f"callsheet {verb}")
+    yield f"### callsheet {verb}"
+    yield ""
+    yield f"```text\n{' '.join([context.command_path, *command.collect_usage_pieces(context)])}\n```"
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        yield ""
+        # click's mark for lines that stay as they are: examples.
+        verbatim = paragraph.startswith("\b\n")
+        yield f"```text\n{paragraph.removeprefix(chr(8)).strip()}\n```" if verbatim else paragraph
+    options = [param for param in command.params if isinstance(param, click.Option)]
+    records = [record for option in options if (record := option.get_help_record(context))]
+    if records:
+        yield ""
+        yield "| option | meaning |"
+        yield "|---|---|"
+        yield from (f"| {_code(option)} | {_cell(meaning)} |" for option, meaning in records)
+
+
+def _code(text: str) -> str:
+    return f"`{_cell(text)}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def environment_page() -> str:
+    """Every name that crosses a process boundary."""
+    said = _docstrings()
+    parts = ["# Environment, braces and exit codes", ""]
+    parts += [
+        "What a process is told, under which names. [The contract with a process](../concepts/contract.md) explains how to",
+        f"use them, with an example. {MADE}",
+        "",
+        "## Variables of every process",
+        "",
+        "| variable | meaning |",
+        "|---|---|",
+    ]
+    parts += [
+        f"| `{value}` | {said[name]} |"
+        for name, value in vars(contract).items()
+        if isinstance(value, str) and (value.startswith(contract.PREFIX) and value != contract.PREFIX)
+    ]
+    parts.append(f"| `{contract.GPUS}` | {said['GPUS']} |")
+    parts += ["", "## Variables of each endpoint", ""]
+    parts += [
+        "For every endpoint that the container binds, exposes or connects to. The endpoint's name is written in capitals, with",
+        f"`_` for `-`: `replay-server` gives `{contract.endpoint_variable('replay-server', contract.ENDPOINT_ADDR)}`.",
+        "",
+        "| variable | meaning |",
+        "|---|---|",
+    ]
+    parts += [
+        f"| `CALLSHEET_<ENDPOINT>_{value}` | {said[name]} |"
+        for name, value in vars(contract).items()
+        if name.startswith("ENDPOINT_") and isinstance(value, str)
+    ]
+    parts += ["", "## Words in braces", ""]
+    parts += [
+        "In `command`, `args` and the values of `env`. Other braces stay as they are; `{{index}}` writes a literal `{index}`.",
+        "",
+        "| word | becomes |",
+        "|---|---|",
+        *(f"| `{{{word}}}` | {WORDS[word]} |" for word in contract.WORDS),
+        *(f"| `{{ENDPOINT.{word}}}` | {ENDPOINT_WORDS[word]} |" for word in contract.ENDPOINT_WORDS),
+        f"| `{{{contract.FILES}.NAME}}` | the path of the file `NAME` of `spec.files` |",
+        f"| `{{{contract.MOUNTS}.NAME}}` | the path under which this container sees the volume `NAME` |",
+        "",
+        "## Exit codes",
+        "",
+        "Of `callsheet run`, and of every verb where it applies. A run that failed because of a replica has that replica's",
+        "exit code, 128 + n when the signal n ended it.",
+        "",
+        "| code | meaning |",
+        "|---|---|",
+    ]
+    parts += [
+        f"| {value} | {said[name]} |" for name, value in vars(contract).items() if name.startswith("EXIT_")
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _docstrings() -> dict[str, str]:
+    """The text below each constant of the contract, which Python itself does not keep."""
+    body = ast.parse(inspect.getsource(contract)).body
+    found: dict[str, str] = {}
+    for statement, after in zip(body, body[1:], strict=False):
+        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
+            continue
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            found[statement.target.id] = " ".join(str(after.value.value).split()).replace("``", "`")
+    return found
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
+        print(f"wrote {path}")
