@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP) ## Run the main job: a learner and three actors that exchange trajectories
-	@$(BIN)/callsheet run -f examples/tzmq/experiment.yaml
+	@PATH="$(CURDIR)/$(BIN):$$PATH" callsheet run -f examples/tzmq/experiment.yaml
 
 test: check ## Run every check and every test
 	$(BIN)/python -m pytest -n 4 -m "not exclusive"
