@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from callsheet.cli import words
+from callsheet.cli import output, words
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,8 @@ def test_wide_characters_count_twice_when_a_cell_is_cut() -> None:
     assert words.width("日本") == 4
     assert words.shorten("日本語の行", 6) == "日本…"
     assert words.shorten("short", 6) == "short"
+
+
+def test_a_table_stays_a_table_whatever_its_cells_hold() -> None:
+    text = output.table(("NAME", "COMMAND"), [("日本", "python -c 'a\nb'"), ("x", "")])
+    assert text.splitlines() == ["NAME  COMMAND", "日本  python -c 'a↵b'", "x"]

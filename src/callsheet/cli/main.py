@@ -180,7 +180,8 @@ def _report(error: CallsheetError) -> None:
         output.say(traceback.format_exc().rstrip(), "dim")
     if isinstance(error, InvalidExperiment):
         for problem in error.problems:
-            output.say(str(problem))
+            text = str(problem).removeprefix(problem.place)
+            output.say(output.paint(problem.place, "bold", sys.stderr) + text)
         output.complain(f"{error.message}.")
     elif isinstance(error, BugError):
         output.complain(error.message, error.fix or "please report it with what CALLSHEET_DEBUG=1 prints")

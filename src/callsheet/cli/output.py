@@ -107,7 +107,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, cut: bool = T
 
     The column PHASE is coloured.
     """
-    lines = [list(header), *(list(row) for row in rows)]
+    lines = [list(header), *([cell.replace("\n", "↵") for cell in row] for row in rows)]
     widths = [max(width(line[column]) for line in lines) for column in range(len(header))]
     used = sum(widths[:-1]) + len(_GAP) * (len(header) - 1)
     room = screen_columns() - used if cut and is_terminal(sys.stdout) else 0
