@@ -10,7 +10,6 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 from callsheet.backends.base import Backend, LogQuery, Run, Target, backend
@@ -56,7 +55,7 @@ class Cluster:
                 raise
             raise UserError(
                 f"this version of Callsheet has no {name!r} backend yet",
-                fix=f"run the same script on this machine: {BACKEND_VARIABLE}=local python {Path(sys.argv[0]).name}",
+                fix=f"run the same script on this machine: {BACKEND_VARIABLE}=local python {sys.argv[0] or 'SCRIPT'}",
             ) from None
 
     def new_experiment(self, *args: Any, **kwargs: Any) -> Any:
