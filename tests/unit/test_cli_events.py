@@ -52,6 +52,15 @@ def test_scaling_and_warnings_are_told_once() -> None:
     assert texts(after, replace(after, uptime=90.0)) == []
 
 
+def test_a_warning_whose_amount_grows_is_told_once() -> None:
+    moments = [
+        status("r", "Running", warnings=[f"a/{i}: {n:,} bytes dropped"])
+        for i, n in ((0, 5), (0, 7000), (1, 5))
+    ]
+    assert texts(moments[0], moments[1]) == []
+    assert texts(moments[1], moments[2]) == ["warning: a/1: 5 bytes dropped"]
+
+
 def test_a_replica_that_is_no_longer_ready_says_why() -> None:
     before = status("r", "Running", replica("actor", 0))
     after = status("r", "Running", replica("actor", 0, ready=False, reason="probe failed"))

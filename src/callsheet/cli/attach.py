@@ -119,7 +119,7 @@ class Attachment:
             return
         self._told = time.monotonic()
         for name, number in self._limiter.take_skipped().items():
-            text = f"{name}: {words.count(number, 'line')} not shown here; `callsheet logs` has them"
+            text = f"{name}: {words.count(number, 'line')} not shown here, see `callsheet logs`"
             self._screen.event(None, Event(text, "yellow"))
 
     def _attempt(self, action: Callable[[], None]) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from callsheet.backends.base import ReplicaStatus, Status
 
 _NAMED = 3
 """So many replicas are named one by one; more are counted."""
+_AMOUNT = re.compile(r"(?<![/\w])\d[\d,.]*")
+"""A number that is not part of a name: a warning whose amount grows is told once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +26,11 @@ def events(before: Status | None, after: Status) -> list[Event]:
     found: list[Event] = []
     if after.phase != (before.phase if before else "Pending") and not after.done:
         found.append(Event(after.phase.lower(), "bold"))
+    told = {_AMOUNT.sub("", warning) for warning in before.warnings} if before else set()
     found += [
         Event(f"warning: {warning}", "yellow")
         for warning in after.warnings
-        if before is None or warning not in before.warnings
+        if _AMOUNT.sub("", warning) not in told
     ]
     sizes = {role.name: role.wanted for role in before.roles} if before else {}
     found += [

@@ -31,9 +31,9 @@ def summarise(run: Run, status: Status) -> None:
 def _failed(run: Run, status: Status) -> None:
     failed = [replica for replica in status.replicas if replica.phase == "Failed"]
     for replica in failed[:_FAILED_SHOWN]:
+        name = output.paint(replica.name, "error", sys.stderr)
         told = not replica.reason or replica.reason in status.reason
-        said = "its last lines:" if told else f"failed: {replica.reason}"
-        output.say(f"  {output.paint(replica.name, 'error', sys.stderr)} {said}")
+        output.say(f"  last lines of {name}:" if told else f"  {name} failed: {replica.reason}")
         try:
             lines = list(run.logs(LogQuery(targets=[Target(replica.role, replica.index)], tail=_LAST_WORDS)))
         except CallsheetError as error:
