@@ -265,3 +265,16 @@ def test_no_color_is_respected_on_a_terminal(home: Path, monkeypatch: pytest.Mon
     assert code == 0
     assert "worker/0 │ red" in shown
     assert not re.search(r"\x1b\[[0-9;]*3[0-9][0-9;]*m", shown)
+
+
+def test_delete_asks_a_person_first(home: Path) -> None:
+    (home / "x.yaml").write_text(experiment("x", worker="true"))
+    assert callsheet("run", "-f", "x.yaml").returncode == 0
+    shown, code = on_terminal("delete", "x", keys={"for good?": "n\n"})
+    assert "Nothing was deleted." in shown
+    assert code == 1
+    assert (home / "runs" / "x").exists()
+    shown, code = on_terminal("delete", "x", keys={"for good?": "y\n"})
+    assert "Deleted 1 run" in shown
+    assert code == 0
+    assert not (home / "runs" / "x").exists()

@@ -138,6 +138,25 @@ def test_a_bug_is_one_sentence_that_asks_for_a_report(
     assert "Traceback" in capsys.readouterr().err
 
 
+def test_the_backend_may_come_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+
+    def note(name: str) -> base.Backend:
+        asked.append(name)
+        raise UserError("enough")
+
+    monkeypatch.setattr(base, "backend", note)
+    monkeypatch.setenv("CALLSHEET_ON", "local")
+    assert call(["ps"]) == 2
+    assert asked == ["local"]
+    monkeypatch.setenv("CALLSHEET_ON", "moon")
+    assert call(["ps"]) == 2
+    assert "'moon'" in capsys.readouterr().err
+    assert asked == ["local"]
+
+
 def test_version_as_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["version", "-o", "json"]) == 0
     assert set(json.loads(capsys.readouterr().out)) == {"callsheet", "apiVersion", "python", "system"}

@@ -110,6 +110,25 @@ def test_watching_prints_again_when_something_changed(
     assert '"phase": "Succeeded"' in shown
 
 
+def test_watching_runs_prints_them_again_when_one_changed(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            backend.known[0].states.append(status(ACTIVE, "Stopping"))
+        if len(waits) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", wait)
+    assert call(["ps", "-w"]) == 130
+    shown = capsys.readouterr().out
+    assert shown.count("Running") == 1
+    assert shown.count("Stopping") == 1
+
+
 def test_logs_prefix_lines_and_keep_their_bytes_when_no_terminal_looks(
     backend: FakeBackend, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import click
 
+from callsheet import contract
 from callsheet.backends import base
 from callsheet.cli import options, output, words
 from callsheet.errors import UserError
@@ -25,7 +26,7 @@ from callsheet.errors import UserError
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @options.on
-def command(runs: tuple[str, ...], older_than: float | None, yes: bool, dry_run: bool, on: str) -> None:
+def command(runs: tuple[str, ...], older_than: float | None, yes: bool, dry_run: bool, on: str) -> int:
     """Remove finished runs with their results and logs. It says what goes, and asks, before anything is removed."""
     backend = base.backend(on)
     if bool(runs) == (older_than is not None):
@@ -35,7 +36,7 @@ def command(runs: tuple[str, ...], older_than: float | None, yes: bool, dry_run:
     chosen = _named(backend, runs) if runs else _old(backend, older_than or 0.0)
     if not chosen:
         output.say("No finished run is that old; nothing to delete.")
-        return
+        return contract.EXIT_OK
     sizes = [_size(status.folder) for status in chosen]
     rows = [
         (
@@ -52,12 +53,14 @@ def command(runs: tuple[str, ...], older_than: float | None, yes: bool, dry_run:
     total = f"{words.count(len(chosen), 'run')}, {words.size(sum(sizes))}"
     if dry_run:
         output.say(f"Would delete {total}; nothing was deleted.")
-        return
-    if not yes:
-        _ask(total)
+        return contract.EXIT_OK
+    if not yes and not _confirmed(total):
+        output.say("Nothing was deleted.")
+        return contract.EXIT_FAILED
     for status in chosen:
         backend.find(status.run).delete()
     output.say(f"Deleted {total}.")
+    return contract.EXIT_OK
 
 
 def _named(backend: base.Backend, runs: Sequence[str]) -> list[base.Status]:
@@ -77,11 +80,10 @@ def _old(backend: base.Backend, seconds: float) -> list[base.Status]:
     ]
 
 
-def _ask(total: str) -> None:
+def _confirmed(total: str) -> bool:
     if not sys.stdin.isatty():
         raise UserError(f"{total} would be deleted, and there is no terminal to ask on", fix="add --yes")
-    if not click.confirm(f"Delete {total} for good?", err=True):
-        raise UserError("nothing was deleted")
+    return click.confirm(f"Delete {total} for good?", err=True)
 
 
 def _size(folder: str) -> int:

@@ -1,15 +1,14 @@
 """Where everything that the command line prints goes out: answers on stdout, all else on stderr.
 
-Colour only where a person looks: a terminal, and no NO_COLOR. `-o json` prints JSON and nothing else.
+Colour only where a person looks: a terminal, and no NO_COLOR. `-o json` prints JSON and nothing else. What only
+some answers need is imported where it is used: every verb's help waits for this module.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, TextIO
 
 from callsheet.cli.words import RESET, clean, shorten, width
@@ -127,11 +126,15 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, cut: bool = T
 
 def screen_columns() -> int:
     """Columns of the terminal."""
+    import shutil
+
     return shutil.get_terminal_size().columns
 
 
 def screen_lines() -> int:
     """Lines of the terminal."""
+    import shutil
+
     return shutil.get_terminal_size().lines
 
 
@@ -143,6 +146,8 @@ def fit(line: str, columns: int) -> str:
 
 def short_path(path: str) -> str:
     """A path as one would type it here: relative below the working directory, `~` below the home folder."""
+    from pathlib import Path
+
     if not path:
         return "-"
     for base, mark in ((Path.cwd(), ""), (Path.home(), "~/")):

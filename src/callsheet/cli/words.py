@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import cache
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
-_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
-_ESCAPE = re.compile(
-    r"\x1b\[[0-9;:]*m"  # colours, kept or dropped by the caller
-    r"|\x1b\[[0-?]*[ -/]*[@-~]?"  # every other control sequence: cursor, screen, modes
-    r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # titles, hyperlinks and other strings up to their end
-    r"|\x1b[ -/]*[0-~]?"  # two-character escapes
-    r"|[\x00-\x08\x0a-\x1f\x7f-\x9f]",  # bare control characters, tab excepted
-    re.DOTALL,
+_COLOUR = r"\x1b\[[0-9;:]*m"
+_ESCAPE = (
+    _COLOUR  # kept or dropped by the caller
+    + r"|\x1b\[[0-?]*[ -/]*[@-~]?"  # every other control sequence: cursor, screen, modes
+    + r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # titles, hyperlinks and other strings up to their end
+    + r"|\x1b[ -/]*[0-~]?"  # two-character escapes
+    + r"|[\x00-\x08\x0a-\x1f\x7f-\x9f]"  # bare control characters, tab excepted
 )
 RESET = "\x1b[0m"
 LONGEST_LINE = 2000
@@ -54,8 +54,15 @@ def clean(text: str, *, colours: bool) -> str:
         text = f"{text[:LONGEST_LINE]}… ({len(text) - LONGEST_LINE:,} more characters)"
     if text.isprintable():
         return text
-    text = _ESCAPE.sub(lambda match: match[0] if colours and _COLOUR.fullmatch(match[0]) else "", text)
+    escape, colour = _patterns()
+    text = escape.sub(lambda match: match[0] if colours and colour.fullmatch(match[0]) else "", text)
     return text + RESET if colours and "\x1b" in text else text
+
+
+@cache
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Compiled when first needed: help does not wait for it."""
+    return re.compile(_ESCAPE, re.DOTALL), re.compile(_COLOUR)
 
 
 def width(text: str) -> int:
