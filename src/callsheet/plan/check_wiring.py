@@ -72,7 +72,7 @@ def _ports(it: Subject) -> Iterator[Mistake]:
 
 def _elastic(it: Subject, loc: Loc, role: Role) -> Iterator[Mistake]:
     scale = role.scale
-    if scale is None or it.known.lacks((*loc, "replicas")) or it.known.lacks((*loc, "scale")):
+    if scale is None or it.known.lacks((*loc, "replicas")):
         return
     if scale.min > scale.max:
         yield Mistake(
