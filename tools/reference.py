@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -154,7 +155,7 @@ def _docstrings() -> dict[str, str]:
     """The text below each constant of the contract, which Python itself does not keep."""
     body = ast.parse(inspect.getsource(contract)).body
     found: dict[str, str] = {}
-    for statement, after in zip(body, body[1:], strict=False):
+    for statement, after in itertools.pairwise(body):
         if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
             continue
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
