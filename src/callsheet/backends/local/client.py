@@ -32,8 +32,9 @@ class LocalRun:
         self.id = folder.name
         self.experiment = folder.parent.name
         self._supervisor = 0
-        self._leash = leash
-        """While this end is open the run goes on: it stops when the program that started it goes away."""
+        self._leash = leash.detach() if leash else None
+        """While this end is open the run goes on: it stops when the program that started it goes away. A bare
+        descriptor, which outlives this handle: dropping the handle does not end the run."""
 
     @property
     def folder(self) -> Path:
@@ -75,15 +76,22 @@ class LocalRun:
             status, version = self._status(version, interval)
             yield status
             if status.done:
+                self._let_go()
                 return
             if version < 0:  # no supervisor to wait with: somebody is cleaning up
                 time.sleep(max(0.0, started + min(interval, 0.1) - time.monotonic()))
+
+    def _let_go(self) -> None:
+        if self._leash is not None:
+            os.close(self._leash)
+            self._leash = None
 
     def wait(self, timeout: float | None = None) -> Status:
         """Block until the run has ended."""
         limit = None if timeout is None else time.monotonic() + timeout
         for status in self.watch():
             if status.done:
+                self._let_go()
                 return status
             if limit is not None and time.monotonic() > limit:
                 raise RetryError(
