@@ -176,7 +176,11 @@ class Role(ContainerFields):
         """The role's containers, the main one first; a one-container role is a group of one named like the role."""
         if self.containers:
             return tuple(self.containers)
-        fields = {name: getattr(self, name) for name in ContainerFields.model_fields if name in self.model_fields_set}
+        fields = {
+            name: getattr(self, name)
+            for name in ContainerFields.model_fields
+            if name in self.model_fields_set
+        }
         return (Container.model_construct(_fields_set={"name", *fields}, name=self.name, **fields),)
 
     @property

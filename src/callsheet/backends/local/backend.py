@@ -1,38 +1,21 @@
-"""The local backend: checks the machine, writes the run's folder, starts its supervisor."""
+"""The local backend: runs experiments as processes of this machine.
+
+What plans and starts them is imported only when asked for, so that looking at runs stays quick.
+"""
 
 from __future__ import annotations
 
-import json
-import os
-import random
-import secrets
-import shutil
-import socket
-import subprocess
-import sys
-import threading
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING
 
 from callsheet.backends.base import Status
 from callsheet.backends.local import registry
-from callsheet.backends.local.addresses import blocks_needed, claim_blocks
 from callsheet.backends.local.client import LocalRun
-from callsheet.backends.local.preflight import check_machine, machine_gpus
-from callsheet.backends.local.replan import launch_file
-from callsheet.backends.local.rules import has_loopback_network, make_rules
-from callsheet.backends.local.supervisor.files import Layout
-from callsheet.backends.local.supervisor.listening import ANY_HOST, listeners
-from callsheet.backends.local.unused import unused_fields
-from callsheet.errors import BugError, InvalidExperiment, UserError
-from callsheet.plan.model import Plan
-from callsheet.plan.resolve import resolve
-from callsheet.spec.dump import to_yaml
-from callsheet.spec.experiment import Experiment
+from callsheet.errors import UserError
 
-START_TIMEOUT = 60.0
-_EXAMPLE_BLOCK = "127.1.1"
+if TYPE_CHECKING:
+    from callsheet.plan.model import Plan
+    from callsheet.spec.experiment import Experiment
 
 
 class LocalBackend:
@@ -42,11 +25,9 @@ class LocalBackend:
 
     def plan(self, experiment: Experiment, *, base: Path) -> Plan:
         """The plan, nothing started; the addresses stand for those that a run would reserve."""
-        layout = Layout(_results_root(experiment) / experiment.name / "RUN")
-        count = blocks_needed(experiment)
-        blocks = [f"127.{1 + (256 + i) // 256}.{(1 + i) % 256}" for i in range(count)]
-        options = _options(experiment, layout, base, blocks)
-        return resolve(experiment, make_rules(experiment, layout, options), layout.folder.name)
+        from callsheet.backends.local.launch import plan
+
+        return plan(experiment, base)
 
     def render(self, experiment: Experiment, *, base: Path) -> str:
         """The plan as YAML."""
@@ -58,30 +39,17 @@ class LocalBackend:
 
     def unused(self, experiment: Experiment) -> list[str]:
         """Fields of the file that mean nothing on one machine."""
+        from callsheet.backends.local.unused import unused_fields
+
         return unused_fields(experiment)
 
     def start(
         self, experiment: Experiment, *, base: Path, source: str = "", detach: bool = False
     ) -> LocalRun:
         """Start it. Not detached, the run stops when this process goes away."""
-        if sys.platform == "win32":
-            raise UserError("Callsheet does not run on Windows", fix="use WSL 2, where it runs as on Linux")
-        run = registry.new_run_id()
-        layout = Layout(_results_root(experiment) / experiment.name / run)
-        loopback = has_loopback_network()
-        blocks, claims = claim_blocks(blocks_needed(experiment)) if loopback else ([], [])
-        try:
-            options = _options(experiment, layout, base, blocks)
-            plan = resolve(experiment, make_rules(experiment, layout, options), run)
-            gpus = machine_gpus() if any(c.gpus for role in plan.roles for c in role.containers) else []
-            problems = check_machine(experiment, plan, gpus)
-            if problems:
-                raise InvalidExperiment(problems)
-            _write_folder(layout, experiment, plan, options, source)
-            return _launch(layout, gpus, claims, detach=detach)
-        finally:
-            for holder in claims:
-                holder.close()
+        from callsheet.backends.local.launch import launch
+
+        return launch(experiment, base, source, detach=detach)
 
     def runs(self) -> list[Status]:
         """Known runs, newest first."""
@@ -96,97 +64,3 @@ class LocalBackend:
     def find(self, reference: str) -> LocalRun:
         """A run by its id, the beginning of its id, `experiment/id`, or the experiment's name."""
         return LocalRun(registry.find_folder(reference))
-
-
-def _results_root(experiment: Experiment) -> Path:
-    """The folder above the experiment's own: a `file://` storage, else `runs/` here."""
-    storage = experiment.spec.storage
-    if storage and urlsplit(storage).scheme == "file":
-        return Path(unquote(urlsplit(storage).path))
-    return Path.cwd() / "runs"
-
-
-def _options(experiment: Experiment, layout: Layout, base: Path, blocks: list[str]) -> dict[str, Any]:
-    """What the address rules of a run depend on, written down with the run so that it can be planned again."""
-    storage = experiment.spec.storage
-    if storage and urlsplit(storage).scheme in ("s3", "gs", "az"):
-        results = f"{storage.rstrip('/')}/{experiment.name}/{layout.folder.name}"
-    else:
-        results = layout.folder.as_uri()
-    return {
-        "workdir": str((base / experiment.spec.workdir.path).resolve()),
-        "storage": results,
-        "blocks": blocks,
-        "first_port": random.randrange(20_000, 50_000),  # noqa: S311 - keeps runs apart, no secret
-        "avoid": sorted({port for host, port in listeners() if host in ANY_HOST}),
-    }
-
-
-def _write_folder(
-    layout: Layout, experiment: Experiment, plan: Plan, options: dict[str, Any], source: str
-) -> None:
-    layout.folder.mkdir(parents=True)
-    layout.private.mkdir(mode=0o700)
-    Path(layout.experiment).write_text(source or to_yaml(experiment), encoding="utf-8")
-    Path(layout.plan).write_text(json.dumps(plan.to_data()), encoding="utf-8")
-    launch = {"experiment": experiment.model_dump(exclude_unset=True), "rules": options}
-    launch_file(layout).write_text(json.dumps(launch), encoding="utf-8")
-    keys = Path(layout.keys)
-    keys.mkdir(mode=0o700)
-    key = os.open(keys / "run.key", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    os.write(key, secrets.token_bytes(32))
-    os.close(key)
-    files = Path(layout.files)
-    files.mkdir()
-    for name, text in plan.files.items():
-        (files / name).write_text(text, encoding="utf-8")
-
-
-def _launch(layout: Layout, gpus: list[str], claims: list[socket.socket], *, detach: bool) -> LocalRun:
-    """Start the supervisor and wait until it says that the run has started."""
-    ready, tell = os.pipe()
-    leash, other_end = (None, None) if detach else socket.socketpair()
-    descriptors = [
-        tell,
-        *(holder.fileno() for holder in claims),
-        *([other_end.fileno()] if other_end else []),
-    ]
-    options = {
-        "gpus": gpus,
-        "ready": tell,
-        "leash": other_end.fileno() if other_end else None,
-        "claims": [holder.fileno() for holder in claims],
-    }
-    module = "callsheet.backends.local.supervisor"
-    with open(layout.supervisor_log, "wb") as log:
-        child = subprocess.Popen(
-            [sys.executable, "-m", module, str(layout.folder), json.dumps(options)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=descriptors,
-            start_new_session=True,
-        )
-    os.close(tell)
-    if other_end:
-        other_end.close()
-    answer = _read_answer(ready)
-    if "started" not in answer:
-        if leash:
-            leash.close()
-        child.wait()
-        text = Path(layout.supervisor_log).read_text(encoding="utf-8", errors="replace").strip()
-        shutil.rmtree(layout.folder)
-        if "error" in answer:
-            raise UserError(answer["error"], fix=answer["fix"])
-        raise BugError(f"the supervisor did not start: {text[-2000:]}", fix="please report this")
-    registry.register(layout.folder.name, layout.folder)
-    threading.Thread(target=child.wait, daemon=True).start()  # so that its end leaves no zombie behind
-    return LocalRun(layout.folder, leash)
-
-
-def _read_answer(fd: int) -> dict[str, Any]:
-    data = b""
-    with os.fdopen(fd, "rb") as pipe:
-        data = pipe.read()
-    return json.loads(data) if data else {}

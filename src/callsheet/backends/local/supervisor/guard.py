@@ -45,9 +45,7 @@ def mark_lost(path: str) -> None:
             status = json.load(file)
     except (OSError, ValueError):
         return
-    status.update(
-        phase="Failed", reason=LOST, exit_code=contract.EXIT_SUPERVISOR_LOST, finished=time.time()
-    )
+    status.update(phase="Failed", reason=LOST, exit_code=contract.EXIT_SUPERVISOR_LOST, finished=time.time())
     for role in status["roles"]:
         role["ready"] = 0
     for replica in status["replicas"]:

@@ -28,6 +28,7 @@ class PortWatch:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: dict[object, tuple[str, Sequence[int], Callable[[], None]]] = {}
+        """By container: its host, the ports that do not listen yet, whom to tell."""
         self._timer: asyncio.TimerHandle | None = None
         self._delay = FASTEST
 
@@ -39,6 +40,10 @@ class PortWatch:
             self._timer.cancel()
         self._timer = self._loop.call_later(self._delay, self._look)
 
+    def silent(self, key: object) -> Sequence[int]:
+        """The ports that did not listen at the last look."""
+        return self._waiting[key][1] if key in self._waiting else ()
+
     def forget(self, key: object) -> None:
         """Stop waiting."""
         self._waiting.pop(key, None)
@@ -48,7 +53,13 @@ class PortWatch:
         linux = sys.platform == "linux"
         table = listeners() if linux else {}
         for key, (host, ports, on_ready) in list(self._waiting.items()):
-            if all(is_listening(table, host, port) if linux else can_connect(host, port) for port in ports):
+            silent = [
+                port
+                for port in ports
+                if not (is_listening(table, host, port) if linux else can_connect(host, port))
+            ]
+            self._waiting[key] = (host, silent, on_ready)
+            if not silent:
                 del self._waiting[key]
                 on_ready()
         if self._waiting:

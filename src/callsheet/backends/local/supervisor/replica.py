@@ -156,11 +156,14 @@ class ReplicaRun:
         for container in self.containers:
             if container.pid and not container.ready:
                 waited = f"({time.monotonic() - container.started:.0f} s)"
-                name = f"{container.plan.name}: " if len(self.containers) > 1 else ""
+                which = f"{container.plan.name}: " if len(self.containers) > 1 else ""
                 if container.plan.probe:
-                    return f"{name}its readiness probe has not answered yes yet {waited}"
-                ports = ", ".join(f"{port} ({endpoint})" for endpoint, port in container.ports.items())
-                return f"{name}not listening yet on {self.plan.host} port {ports} {waited}"
+                    return f"{which}its readiness probe has not answered yes yet {waited}"
+                silent = self.host.ports.silent(container)
+                ports = ", ".join(
+                    f"{port} ({name})" for name, port in container.ports.items() if port in silent
+                )
+                return f"{which}not listening yet on {self.plan.host} port {ports} {waited}"
         return ""
 
     def _ended(self, container: ContainerRun, code: int) -> None:
