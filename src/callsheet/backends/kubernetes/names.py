@@ -1,0 +1,70 @@
+"""Names, labels and paths that the rendered objects share. One place, so that render, client and docs agree."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MANAGER: Final = "callsheet"
+"""Field manager of server-side apply, and the value of the managed-by label."""
+
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+EXPERIMENT: Final = "callsheet.dev/experiment"
+RUN: Final = "callsheet.dev/run"
+ROLE: Final = "callsheet.dev/role"
+ENDPOINT: Final = "callsheet.dev/endpoint"
+
+INDEX_OF_JOB: Final = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+FAILURES_OF_JOB: Final = "metadata.annotations['batch.kubernetes.io/job-index-failure-count']"
+INDEX_OF_STATEFUL_SET: Final = "metadata.labels['apps.kubernetes.io/pod-index']"
+
+ROOT: Final = "/callsheet"
+WORKDIR: Final = "/callsheet/workdir"
+FILES: Final = "/callsheet/files"
+KEYS: Final = "/callsheet/keys"
+STORAGE: Final = "/callsheet/storage"
+BOOK_FOLDER: Final = "/callsheet/book"
+BOOK_FILE: Final = "addresses.json"
+EXPERIMENT_FILE: Final = "experiment.json"
+"""The book's key for the experiment as it was run, so that any client can scale it."""
+ADDRESSES: Final = f"{BOOK_FOLDER}/{BOOK_FILE}"
+
+
+def labels(experiment: str, run: str, role: str = "") -> dict[str, str]:
+    """The labels of every object of a run."""
+    found = {MANAGED_BY: MANAGER, EXPERIMENT: experiment, RUN: run}
+    return found | ({ROLE: role} if role else {})
+
+
+def selector(experiment: str, role: str = "") -> dict[str, str]:
+    """What picks the pods of an experiment or a role. Without the run: a Service outlives a run."""
+    return {EXPERIMENT: experiment} | ({ROLE: role} if role else {})
+
+
+def book(experiment: str) -> str:
+    """The ConfigMap that holds all that scaling changes, and owns the other objects."""
+    return experiment
+
+
+def files(experiment: str) -> str:
+    """The ConfigMap of injected files."""
+    return f"{experiment}-files"
+
+
+def keys(experiment: str) -> str:
+    """The Secret of the run's keys."""
+    return f"{experiment}-keys"
+
+
+def workload(experiment: str, role: str) -> str:
+    """The Job or StatefulSet of a role."""
+    return f"{experiment}-{role}"
+
+
+def service(experiment: str, endpoint: str) -> str:
+    """The Service over all replicas behind an endpoint."""
+    return f"{experiment}-{endpoint}"
+
+
+def host(experiment: str, role: str, index: int | str) -> str:
+    """The stable host name of a replica, as its peers in the namespace resolve it."""
+    return f"{experiment}-{role}-{index}.{experiment}"

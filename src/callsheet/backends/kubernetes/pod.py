@@ -1,0 +1,194 @@
+"""A role's pod: containers, volumes, security and placement; the same template for Jobs and StatefulSets."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+from urllib.parse import urlsplit
+
+from callsheet import contract
+from callsheet.backends.kubernetes import names
+from callsheet.backends.kubernetes.environment import Wiring, container_env, expand
+from callsheet.backends.kubernetes.patch import merge
+from callsheet.backends.kubernetes.workdir import Part
+from callsheet.errors import InvalidExperiment, Problem
+from callsheet.spec.experiment import Container, Role
+from callsheet.spec.quantity import parse_duration
+
+USER = 1000
+GPU_TOLERATION = {"key": contract.GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}
+
+Object = dict[str, Any]
+
+
+class PodRenderer:
+    """Makes the pod of each role of one experiment."""
+
+    def __init__(self, wiring: Wiring, run: str, workdir: list[Part], version: str) -> None:
+        self.wiring = wiring
+        self.experiment = wiring.experiment
+        self.spec = wiring.experiment.spec
+        self.run = run
+        self.workdir = workdir
+        """The ConfigMaps that hold the user's code; none when the image has it."""
+        self.version = version
+        """Changes with the injected files: pods must be made anew to see them."""
+
+    def template(self, role: Role, *, job: bool) -> Object:
+        """The pod template of a role, the user's patch merged last."""
+        group = role.group
+        main, others = group[0], group[1:]
+        annotations = dict(role.annotations) | ({"callsheet.dev/files": self.version} if self.version else {})
+        template: Object = {
+            "metadata": {
+                "labels": dict(role.labels) | names.labels(self.experiment.name, self.run, role.name)
+            },
+            "spec": {
+                "restartPolicy": "Never" if job else "Always",
+                "subdomain": self.experiment.name,
+                "enableServiceLinks": False,
+                "automountServiceAccountToken": False,
+                "terminationGracePeriodSeconds": ceil(parse_duration(role.termination_grace_period)),
+                "securityContext": {
+                    "runAsNonRoot": True,
+                    "runAsUser": USER,
+                    "runAsGroup": USER,
+                    "fsGroup": USER,
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                },
+                **self._placement(role),
+                "containers": [self._container(role, main, job=job)],
+                "volumes": self._volumes(role),
+            },
+        }
+        if annotations:
+            template["metadata"]["annotations"] = annotations
+        if others:
+            beside = [self._container(role, c, job=job) | {"restartPolicy": "Always"} for c in others]
+            template["spec"]["initContainers"] = beside
+        if role.pod_patch:
+            patch = role.pod_patch if {"spec", "metadata"} & set(role.pod_patch) else {"spec": role.pod_patch}
+            template = merge(template, patch)
+        return template
+
+    def _placement(self, role: Role) -> Object:
+        tolerations = [t.model_dump(exclude_unset=True) for t in role.tolerations]
+        if (
+            any(contract.GPU_RESOURCE in c.resources.limits for c in role.group)
+            and GPU_TOLERATION not in tolerations
+        ):
+            tolerations.append(GPU_TOLERATION)
+        found: Object = {
+            "nodeSelector": dict(role.node_selector),
+            "tolerations": tolerations,
+            "affinity": role.affinity,
+            "priorityClassName": role.priority_class_name,
+            "imagePullSecrets": [secret.model_dump() for secret in role.image_pull_secrets],
+            "serviceAccountName": role.service_account_name,
+        }
+        return {key: value for key, value in found.items() if value}
+
+    def _container(self, role: Role, container: Container, *, job: bool) -> Object:
+        image = container.image or self.spec.image
+        if not image:
+            raise InvalidExperiment(
+                [
+                    Problem(
+                        f"spec.roles[{role.name}].image",
+                        "there is no image, and Kubernetes needs one for every container",
+                        "give `spec.image`, or `image` here",
+                    )
+                ]
+            )
+        made: Object = {"name": container.name, "image": image}
+        if container.image_pull_policy:
+            made["imagePullPolicy"] = container.image_pull_policy
+        for key, words in (("command", container.command), ("args", container.args)):
+            if words:
+                made[key] = [expand(self.wiring, word, container) for word in words]
+        if self.workdir:
+            made["workingDir"] = names.WORKDIR
+        made["env"] = container_env(self.wiring, role, container, job=job)
+        if container.env_from:
+            made["envFrom"] = [source.model_dump(exclude_unset=True) for source in container.env_from]
+        ports = [bind.name for bind in (*container.binds, *container.exposes)]
+        if ports:
+            made["ports"] = [{"containerPort": self.wiring.ports[name]} for name in ports]
+        resources = container.resources.model_dump(exclude_unset=True)
+        if resources:
+            made["resources"] = resources
+        made["volumeMounts"] = self._mounts(container)
+        probe = self._probe(container, ports)
+        if probe:
+            made["readinessProbe"] = probe
+        made["securityContext"] = {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+            **(container.security_context or {}),
+        }
+        for key in ("stdin", "tty"):
+            if getattr(container, key):
+                made[key] = True
+        return merge(made, container.container_patch) if container.container_patch else made
+
+    def _probe(self, container: Container, ports: list[str]) -> Object | None:
+        if container.readiness_probe is None:
+            # The same question as on a laptop: does it listen where it said it would?
+            return {"tcpSocket": {"port": self.wiring.ports[ports[0]]}, "periodSeconds": 2} if ports else None
+        probe = container.readiness_probe.model_dump(exclude_unset=True)
+        for action in ("httpGet", "tcpSocket"):
+            if action in probe and isinstance(probe[action]["port"], str):
+                probe[action] = probe[action] | {"port": self.wiring.ports[probe[action]["port"]]}
+        return probe
+
+    def _mounts(self, container: Container) -> list[Object]:
+        own = [mount.model_dump(exclude_unset=True) for mount in container.volume_mounts]
+        taken = {mount["mountPath"] for mount in own}
+        ours: list[Object] = [
+            {"name": "callsheet-book", "mountPath": names.BOOK_FOLDER, "readOnly": True},
+            {"name": "callsheet-keys", "mountPath": names.KEYS, "readOnly": True},
+            {"name": "callsheet-tmp", "mountPath": "/tmp"},  # noqa: S108 - a volume of the pod's own
+            {"name": "callsheet-shm", "mountPath": "/dev/shm"},  # noqa: S108 - likewise
+        ]
+        if self.spec.files:
+            ours.append({"name": "callsheet-files", "mountPath": names.FILES, "readOnly": True})
+        if self.workdir:
+            ours.append({"name": "callsheet-workdir", "mountPath": names.WORKDIR, "readOnly": True})
+        claim, path = self._claim()
+        if claim:
+            mount: Object = {"name": "callsheet-storage", "mountPath": names.STORAGE}
+            ours.append(mount | ({"subPath": path} if path else {}))
+        return [mount for mount in ours if mount["mountPath"] not in taken] + own
+
+    def _claim(self) -> tuple[str, str]:
+        """Claim and path of a `pvc://` storage; two empty strings for any other."""
+        parts = urlsplit(self.spec.storage or "")
+        return (parts.netloc, parts.path.strip("/")) if parts.scheme == "pvc" else ("", "")
+
+    def _volumes(self, role: Role) -> list[Object]:
+        name = self.experiment.name
+        book_items = [{"key": names.BOOK_FILE, "path": names.BOOK_FILE}]
+        volumes: list[Object] = [
+            {"name": "callsheet-book", "configMap": {"name": names.book(name), "items": book_items}},
+            {
+                "name": "callsheet-keys",
+                "secret": {"secretName": names.keys(name), "defaultMode": 0o440, "optional": True},
+            },
+            {"name": "callsheet-tmp", "emptyDir": {}},
+            {"name": "callsheet-shm", "emptyDir": {"medium": "Memory"}},
+        ]
+        if self.spec.files:
+            volumes.append({"name": "callsheet-files", "configMap": {"name": names.files(name)}})
+        if self.workdir:
+            volumes.append(
+                {
+                    "name": "callsheet-workdir",
+                    "projected": {"sources": [part.source() for part in self.workdir]},
+                }
+            )
+        claim, _ = self._claim()
+        if claim:
+            volumes.append({"name": "callsheet-storage", "persistentVolumeClaim": {"claimName": claim}})
+        used = {mount.name for container in role.group for mount in container.volume_mounts}
+        return volumes + [v.model_dump(exclude_unset=True) for v in self.spec.volumes if v.name in used]

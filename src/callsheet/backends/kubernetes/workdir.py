@@ -1,0 +1,163 @@
+"""The user's folder as ConfigMaps: code travels to any image, with no registry and no tool in the image.
+
+The files are packed into immutable ConfigMaps named after the hash of their content, and combined in one projected,
+read-only volume. `collect` reads the folder; packing and rendering are pure.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pathspec import GitIgnoreSpec
+
+from callsheet.errors import InvalidExperiment, Problem
+
+LARGEST = 8 * 1024 * 1024
+"""Bytes of a whole folder."""
+PART = 700 * 1024
+"""Bytes of one ConfigMap: the API server takes 1 MiB, and binary files grow by a third."""
+LEFT_OUT = (
+    ".git/",
+    ".venv/",
+    "venv/",
+    "__pycache__/",
+    "*.pyc",
+    ".env*",
+    "*.pem",
+    "*.key",
+    "id_rsa*",
+    "id_ed25519*",
+    ".callsheet/",
+    "runs/",
+    ".mypy_cache/",
+    ".pytest_cache/",
+    ".ruff_cache/",
+    "node_modules/",
+    ".ipynb_checkpoints/",
+)
+"""What never travels: version control, environments, caches, results, and what may be a secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeFile:
+    """One file of the user's folder."""
+
+    data: bytes
+    executable: bool = False
+
+
+Folder = Mapping[str, CodeFile]
+"""Files by their path, with slashes, relative to the folder."""
+
+
+def collect(folder: Path, exclude: list[str]) -> dict[str, CodeFile]:
+    """Read a folder: what git ignores and what must not travel is left out. Links out of the folder too."""
+    if not folder.is_dir():
+        raise _problem(
+            f"there is no folder {str(folder)!r}", "name the folder of your code, relative to the file"
+        )
+    found: dict[str, CodeFile] = {}
+    base = [*LEFT_OUT, *exclude]
+    _walk(folder, "", [("", GitIgnoreSpec.from_lines(base))], found)
+    total = sum(len(file.data) for file in found.values())
+    if total > LARGEST:
+        biggest = sorted(found, key=lambda path: -len(found[path].data))[:3]
+        shown = ", ".join(f"{path} ({len(found[path].data) / 1e6:.1f} MB)" for path in biggest)
+        raise _problem(
+            f"the folder {str(folder)!r} holds {total / 1e6:.1f} MB and at most {LARGEST / 1e6:.1f} can be carried; "
+            f"the biggest: {shown}",
+            "leave them out with `workdir.exclude` or .gitignore, put them on a volume, or build them into the image",
+        )
+    return found
+
+
+def _walk(
+    root: Path, inside: str, ignores: list[tuple[str, GitIgnoreSpec]], found: dict[str, CodeFile]
+) -> None:
+    here = root / inside
+    ignore_file = here / ".gitignore"
+    if ignore_file.is_file():
+        lines = ignore_file.read_text(encoding="utf-8", errors="replace").splitlines()
+        ignores = [*ignores, (inside, GitIgnoreSpec.from_lines(lines))]
+    for entry in sorted(os.scandir(here), key=lambda e: e.name):
+        path = f"{inside}{entry.name}"
+        folder = entry.is_dir(follow_symlinks=False)
+        shown = f"{path}/" if folder else path
+        if any(spec.match_file(shown[len(where) :]) for where, spec in ignores):
+            continue
+        if folder:
+            _walk(root, f"{path}/", ignores, found)
+        elif entry.is_file() and Path(entry.path).resolve().is_relative_to(root.resolve()):
+            found[path] = CodeFile(Path(entry.path).read_bytes(), os.access(entry.path, os.X_OK))
+            if sum(len(file.data) for file in found.values()) > 16 * LARGEST:
+                return  # far too much already: enough to name the biggest
+
+
+def _problem(message: str, fix: str) -> InvalidExperiment:
+    return InvalidExperiment([Problem("spec.workdir.path", message, fix)])
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One ConfigMap's share of the folder."""
+
+    name: str
+    data: dict[str, str]
+    binary: dict[str, str]
+    items: tuple[dict[str, Any], ...]
+
+    def manifest(self, labels: dict[str, str]) -> dict[str, Any]:
+        """The ConfigMap."""
+        content = {key: value for key, value in (("data", self.data), ("binaryData", self.binary)) if value}
+        head = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self.name, "labels": labels}}
+        return head | {"immutable": True} | content
+
+    def source(self) -> dict[str, Any]:
+        """Its place in the projected volume."""
+        return {"configMap": {"name": self.name, "items": list(self.items)}}
+
+
+def pack(experiment: str, folder: Folder) -> list[Part]:
+    """Share the files out over ConfigMaps, in the order of their paths."""
+    shares: list[list[str]] = []
+    size = PART
+    for path in sorted(folder):
+        length = len(folder[path].data)
+        if length > PART:
+            raise _problem(
+                f"{path!r} has {length / 1e6:.1f} MB; one file may have {PART / 1e6:.1f}",
+                "leave it out with `workdir.exclude`, put it on a volume, or build it into the image",
+            )
+        if size + length > PART:
+            shares.append([])
+            size = 0
+        shares[-1].append(path)
+        size += length
+    return [_part(experiment, share, folder) for share in shares]
+
+
+def _part(experiment: str, paths: list[str], folder: Folder) -> Part:
+    data: dict[str, str] = {}
+    binary: dict[str, str] = {}
+    items = []
+    for number, path in enumerate(paths):
+        key = f"file-{number}"
+        file = folder[path]
+        try:
+            data[key] = file.data.decode()
+        except UnicodeDecodeError:
+            binary[key] = base64.b64encode(file.data).decode()
+        items.append({"key": key, "path": path, "mode": 0o555 if file.executable else 0o444})
+    content = json.dumps([data, binary, items], sort_keys=True).encode()
+    name = f"{experiment}-code-{hashlib.sha256(content).hexdigest()[:10]}"
+    return Part(name, data, binary, tuple(items))
+
+
+__all__ = ["CodeFile", "Folder", "Part", "collect", "pack"]
