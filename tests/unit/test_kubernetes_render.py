@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -181,16 +182,14 @@ def test_many_files_are_shared_out_over_several_immutable_maps() -> None:
 
 
 def test_1000_replicas_render_within_100_ms() -> None:
-    import time
-
     exp = experiment(
         {"name": "actor", "replicas": 1000, "binds": [{"name": "x"}], "command": ["a", "{index}"]}
     )
     times = []
     for _ in range(5):
-        begun = time.perf_counter()
+        begun = time.process_time()
         to_text(render(exp, "r1", {}))
-        times.append(time.perf_counter() - begun)
+        times.append(time.process_time() - begun)
     assert min(times) < 0.1
 
 
