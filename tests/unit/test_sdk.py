@@ -213,6 +213,7 @@ def test_two_experiments_in_one_file_are_too_many() -> None:
 def test_paths_begin_where_the_python_file_is(tmp_path: Path) -> None:
     assert Experiment("here").base == Path(__file__).resolve().parent
     assert Experiment("there", base=tmp_path).base == tmp_path
+    assert Experiment.from_yaml(small().to_yaml()).base == Path(__file__).resolve().parent
 
 
 def test_the_variable_chooses_the_backend_unless_the_call_does(monkeypatch: pytest.MonkeyPatch) -> None:

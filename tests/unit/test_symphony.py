@@ -288,6 +288,17 @@ def test_a_connection_that_nobody_binds_is_found_before_the_launch() -> None:
         exp.compile()
 
 
+def test_an_empty_experiment_or_group_says_what_is_missing() -> None:
+    exp = KubeExperimentSpec("empty")
+
+    with pytest.raises(UserError, match="experiment 'empty' has no process"):
+        exp.compile()
+    exp.new_process("a", command=["true"])
+    exp.new_process_group("g")
+    with pytest.raises(UserError, match="group 'g' has no process"):
+        exp.compile()
+
+
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_a_spec_can_be_written_and_read_back(exp: KubeExperimentSpec, form: str, tmp_path: Path) -> None:
     group = exp.new_process_group("group")

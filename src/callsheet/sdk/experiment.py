@@ -64,18 +64,14 @@ class Experiment:
     @classmethod
     def from_file(cls, path: str | Path) -> Experiment:
         """The one experiment in a file."""
-        return cls._only(load([os.fspath(path)]), os.fspath(path))
+        loaded = _only(load([os.fspath(path)]), os.fspath(path))
+        return cls.from_spec(loaded.experiment, base=loaded.base)
 
     @classmethod
     def from_yaml(cls, text: str, *, base: str | Path | None = None) -> Experiment:
         """The one experiment in a text."""
-        return cls._only(load(["-"], stdin=io.StringIO(text)), "the text", base)
-
-    @classmethod
-    def _only(cls, loaded: list[Loaded], source: str, base: str | Path | None = None) -> Experiment:
-        if len(loaded) != 1:
-            raise UserError(f"{source} holds {len(loaded)} experiments", fix="keep one experiment in it")
-        return cls.from_spec(loaded[0].experiment, base=base if base is not None else loaded[0].base)
+        loaded = _only(load(["-"], stdin=io.StringIO(text)), "the text")
+        return cls.from_spec(loaded.experiment, base=base)
 
     @property
     def name(self) -> str:
@@ -178,6 +174,12 @@ class Experiment:
         return backend(on or default_backend()).start(
             spec, base=self._base, source=to_yaml(spec), detach=detach
         )
+
+
+def _only(loaded: list[Loaded], source: str) -> Loaded:
+    if len(loaded) != 1:
+        raise UserError(f"{source} holds {len(loaded)} experiments", fix="keep one experiment in it")
+    return loaded[0]
 
 
 def default_backend(otherwise: str = "local") -> str:

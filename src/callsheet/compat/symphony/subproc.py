@@ -2,20 +2,54 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import shlex
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from callsheet.backends.base import LogQuery, Run
 from callsheet.compat.symphony.base import no_counterpart
 from callsheet.compat.symphony.engine import Cluster
-from callsheet.compat.symphony.localspec import (
-    SubprocExperimentSpec,
-    SubprocProcessGroupSpec,
-    SubprocProcessSpec,
-)
-from callsheet.compat.symphony.spec import ExperimentSpec
+from callsheet.compat.symphony.localspec import LocalProcessSpec
+from callsheet.compat.symphony.spec import ExperimentSpec, ProcessGroupSpec, ProcessSpec
 from callsheet.errors import CallsheetError, UserError
 
 __all__ = ["SubprocCluster", "SubprocExperimentSpec", "SubprocProcessGroupSpec", "SubprocProcessSpec"]
+
+
+class SubprocProcessSpec(LocalProcessSpec):
+    """One command: a line that is split as a shell splits it, or a list."""
+
+    restart: ClassVar[str | None] = "Never"
+
+    def __init__(self, name: str, cmd: str | Sequence[str] = ()) -> None:
+        super().__init__(name)
+        self.cmd = cmd if isinstance(cmd, str) else [str(word) for word in cmd]
+
+    def command(self) -> list[str]:
+        words = shlex.split(self.cmd) if isinstance(self.cmd, str) else list(self.cmd)
+        if not words:
+            raise UserError(f"process {self.name!r} has no command", fix="give cmd='python program.py'")
+        return words
+
+    def dump_dict(self) -> dict[str, Any]:
+        return super().dump_dict() | {"cmd": self.cmd}
+
+    def _load_dict(self, di: dict[str, Any]) -> None:
+        super()._load_dict(di)
+        self.cmd = di["cmd"]
+
+
+class SubprocProcessGroupSpec(ProcessGroupSpec):
+    """A group of them."""
+
+    _ProcessClass: ClassVar[type[ProcessSpec]] = SubprocProcessSpec
+
+
+class SubprocExperimentSpec(ExperimentSpec):
+    """An experiment of subprocesses."""
+
+    _ProcessClass: ClassVar[type[ProcessSpec]] = SubprocProcessSpec
+    _ProcessGroupClass: ClassVar[type[ProcessGroupSpec]] = SubprocProcessGroupSpec
 
 
 class SubprocCluster(Cluster):

@@ -22,6 +22,8 @@ _BRACES = re.compile(r"\{[A-Za-z][A-Za-z0-9_.-]*\}")
 
 def translate(spec: ExperimentSpec) -> Experiment:
     """The Callsheet experiment that does what the script describes."""
+    if not spec.list_all_processes():
+        raise UserError(f"experiment {spec.name!r} has no process", fix="add one with new_process")
     ports = _ports(spec)
     made = Experiment(spec.name, base=spec.base, **_experiment_fields(spec))
     volumes = _Volumes(made)

@@ -1,0 +1,185 @@
+"""Symphony's calls that look at an experiment and reach into it; `engine` has those that start and end one.
+
+An experiment's name is what these calls take; it means the newest run of that name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from callsheet.backends.base import Backend, LogQuery, Run, Target
+from callsheet.compat.symphony.describe import Description, describe
+from callsheet.errors import UserError
+from callsheet.spec.quantity import parse_duration
+
+
+class Looking:
+    """What a cluster can tell about its experiments."""
+
+    def _backend(self) -> Backend:
+        raise NotImplementedError
+
+    def list_experiments(self) -> list[str]:
+        """Names of the experiments that run now."""
+        return sorted({status.experiment for status in self._backend().runs() if not status.done})
+
+    def fuzzy_match_experiment(self, name: str) -> str | list[str]:
+        """The experiment of that name, or those whose names begin with it, then those that contain it."""
+        return _fuzzy(name, self.list_experiments())
+
+    def fuzzy_match_process(self, name: str, experiment_name: str) -> str | list[str]:
+        """The same for the processes of an experiment."""
+        return _fuzzy(
+            name, [p for group in self.describe_experiment(experiment_name).values() for p in group]
+        )
+
+    def describe_experiment(self, experiment_name: str) -> dict[str | None, dict[str, Description]]:
+        """Every process by its group: ``{"group": {"process": {...}}, None: {"lone": {...}}}``."""
+        return describe(self._run(experiment_name).status())
+
+    def describe_process_group(self, experiment_name: str, process_group_name: str) -> dict[str, Description]:
+        """The processes of one group."""
+        found = self.describe_experiment(experiment_name)
+        if process_group_name not in found:
+            names = ", ".join(name for name in found if name) or "none"
+            raise UserError(
+                f"experiment {experiment_name!r} has no group {process_group_name!r}",
+                fix=f"choose one of: {names}",
+            )
+        return found[process_group_name]
+
+    def describe_process(
+        self, experiment_name: str, process_name: str, process_group_name: str | None = None
+    ) -> Description:
+        """``{"Ready": ..., "Restarts": ..., "State": ...}`` of one process."""
+        self._target(experiment_name, process_name, process_group_name)
+        found = self.describe_experiment(experiment_name)
+        return found[self._group(found, process_name, process_group_name)][process_name]
+
+    def get_log(
+        self,
+        experiment_name: str,
+        process_name: str,
+        process_group: str | None = None,
+        follow: bool = False,
+        since: float | str = 0,
+        tail: int = 500,
+        print_logs: bool = False,
+    ) -> str:
+        """The last lines of a process's output. `since`: seconds, or a duration such as ``5m``; 0 is the beginning."""
+        target = self._target(experiment_name, process_name, process_group)
+        seconds = parse_duration(since) if isinstance(since, str) else float(since)
+        query = LogQuery([target], target.container, follow, tail if tail >= 0 else None, seconds or None)
+        lines = []
+        for line in self._run(experiment_name).logs(query):
+            lines.append(line.text)
+            if print_logs:
+                print(line.text, flush=True)
+        return "\n".join(lines)
+
+    def get_log_when_alive(
+        self,
+        experiment_name: str,
+        process_name: str,
+        process_group: str | None = None,
+        follow: bool = False,
+        since: float | str = 0,
+        tail: int = 500,
+        print_logs: bool = False,
+        sleep_interval: float = 10,
+    ) -> str:
+        """The same, once the process has been started."""
+        role = self._target(experiment_name, process_name, process_group).role
+        for status in self._run(experiment_name).watch(interval=sleep_interval):
+            if any(replica.role == role and replica.started for replica in status.replicas):
+                break
+        return self.get_log(experiment_name, process_name, process_group, follow, since, tail, print_logs)
+
+    def exec_command(
+        self,
+        experiment_name: str,
+        process_name: str,
+        command: str | Sequence[str],
+        process_group: str | None = None,
+    ) -> int:
+        """Run a command beside a process, with its environment; the command's exit code."""
+        words = [command] if isinstance(command, str) else list(command)
+        return self._run(experiment_name).exec(
+            self._target(experiment_name, process_name, process_group), words
+        )
+
+    def login(self, experiment_name: str, process_name: str, process_group: str | None = None) -> int:
+        """Open a shell beside a process, with its environment."""
+        return self.exec_command(experiment_name, process_name, ["/bin/sh"], process_group)
+
+    def transfer_file(
+        self,
+        experiment_name: str,
+        src_path: str,
+        dest_path: str,
+        src_process: str | None = None,
+        src_process_group: str | None = None,
+        dest_process: str | None = None,
+        dest_process_group: str | None = None,
+    ) -> None:
+        """Copy a file or a folder from or to a process; relative paths there begin in its working directory."""
+        if (src_process is None) == (dest_process is None):
+            raise UserError(
+                "transfer_file copies between this machine and one process",
+                fix="give src_process or dest_process",
+            )
+        run = self._run(experiment_name)
+        if run.status().backend != "local":
+            raise UserError("transfer_file works on this machine only", fix="use kubectl cp")
+        # A process of this machine sees the same files: copying beside it resolves its relative paths.
+        if src_process is not None:
+            target = self._target(experiment_name, src_process, src_process_group)
+            dest_path = os.path.abspath(dest_path)
+        else:
+            target = self._target(experiment_name, str(dest_process), dest_process_group)
+            src_path = os.path.abspath(src_path)
+        if run.exec(target, ["cp", "-R", "--", src_path, dest_path]) != 0:
+            raise UserError(f"could not copy {src_path!r} to {dest_path!r}", fix="see what cp said above")
+
+    def external_url(self, experiment_name: str, service_name: str) -> str:
+        """``host:port`` of an exposed service."""
+        exposed = self._run(experiment_name).status().exposed
+        if service_name not in exposed:
+            known = ", ".join(exposed) or "none"
+            raise UserError(
+                f"experiment {experiment_name!r} exposes no service {service_name!r}",
+                fix=f"choose one of: {known}",
+            )
+        return exposed[service_name]
+
+    def _run(self, experiment_name: str) -> Run:
+        return self._backend().find(experiment_name)
+
+    def _group(
+        self, found: dict[str | None, dict[str, Description]], process: str, group: str | None
+    ) -> str | None:
+        """The group that a process is in; None when it stands alone."""
+        places = [name for name, processes in found.items() if process in processes and group in (None, name)]
+        if len(places) == 1:
+            return places[0]
+        if places:
+            raise UserError(
+                f"{len(places)} groups have a process {process!r}",
+                fix=f"give process_group, one of: {', '.join(str(place) for place in places)}",
+            )
+        known = ", ".join(
+            f"{name}/{p}" if name else p for name, processes in found.items() for p in processes
+        )
+        raise UserError(f"there is no process {process!r}", fix=f"choose one of: {known}")
+
+    def _target(self, experiment_name: str, process: str, group: str | None) -> Target:
+        place = self._group(self.describe_experiment(experiment_name), process, group)
+        return Target(place or process, 0, process)
+
+
+def _fuzzy(name: str, names: Sequence[str]) -> str | list[str]:
+    if name in names:
+        return name
+    ordered = sorted(names, key=lambda other: (not other.startswith(name), other))
+    return [other for other in dict.fromkeys(ordered) if name in other]
