@@ -89,6 +89,7 @@ def test_reaching_into_a_process(cluster: KubeCluster, folder: Path, monkeypatch
     code = "import os, sys; sys.exit(os.environ['SYMPHONY_ROLE'] != 'learner')"
     assert cluster.exec_command("rl", "learner", [sys.executable, "-c", code]) == 0
     assert cluster.exec_command("rl", "agent", [sys.executable, "-c", code]) == 1
+    assert cluster.login("rl", "agent") == 0  # there is no terminal here: the shell ends at once
     monkeypatch.chdir(folder / "elsewhere")
     cluster.transfer_file("rl", "note.txt", "copy.txt", src_process="agent")
     assert (folder / "elsewhere" / "copy.txt").read_text() == "from the process's folder"

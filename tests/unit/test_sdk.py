@@ -60,6 +60,30 @@ def test_endpoints_are_named_in_any_of_three_ways() -> None:
     ]
 
 
+def test_an_exposed_endpoint_says_how_it_is_reached() -> None:
+    role = (
+        Experiment("web").role("a").exposes("page", type="Ingress", host="rl.example.com").exposes(plain=80)
+    )
+
+    assert role.spec.exposes == [
+        model.Expose(name="page", type="Ingress", host="rl.example.com"),
+        model.Expose(name="plain", port=80),
+    ]
+
+
+def test_a_mount_may_be_a_part_of_a_volume() -> None:
+    role = Experiment("parts").role("a").mount("data", "/data", sub_path="run-1")
+
+    assert role.spec.volume_mounts == [
+        kubernetes.VolumeMount(name="data", mount_path="/data", sub_path="run-1")
+    ]
+
+
+def test_env_from_takes_one_source() -> None:
+    with pytest.raises(UserError, match="env_from takes one source"):
+        Experiment("both").role("a").env_from(secret="x", config_map="y")
+
+
 def test_a_later_call_for_the_same_name_wins() -> None:
     role = (
         Experiment("twice")
