@@ -14,9 +14,7 @@ LABELS = st.from_regex(r"[a-z]([-a-z0-9]{0,10}[a-z0-9])?", fullmatch=True).filte
     lambda name: name not in ("files", "mounts")
 )
 # No braces: what stands in braces would have to resolve. Everything else must survive, odd characters included.
-TEXTS = st.text(
-    st.characters(exclude_categories=["Cs"], exclude_characters="{}\x00"), max_size=20
-)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="{}\x00"), max_size=20)
 PLAIN = st.text("abcdefgh0123456789._-/ ", min_size=1, max_size=15)
 VARIABLES = st.from_regex(r"[A-Z][A-Z0-9_]{0,8}", fullmatch=True).filter(
     lambda n: not n.startswith("CALLSHEET")
