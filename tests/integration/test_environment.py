@@ -226,7 +226,7 @@ def test_more_gpus_than_there_are_is_an_error_before_the_start(
         "command": program("patient.py"),
         "resources": {"limits": {"nvidia.com/gpu": 2}},
     }
-    with pytest.raises(InvalidExperiment, match="learner ask for 2 GPUs and this machine has 1 GPU"):
+    with pytest.raises(InvalidExperiment, match="learner: 2 GPUs are asked for and this machine has 1"):
         backend("local").start(experiment(role), base=folder)
     assert not (folder / "runs").exists()
 

@@ -175,3 +175,11 @@ def test_schema_is_json_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> 
 def test_completion_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["completion", shell]) == 0
     assert "_CALLSHEET_COMPLETE" in capsys.readouterr().out
+
+
+def test_windows_is_refused_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.platform", "win32")
+    assert call(["version"]) == 2
+    assert "WSL 2" in capsys.readouterr().err

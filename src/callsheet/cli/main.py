@@ -124,6 +124,9 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
 
 def call(args: Sequence[str]) -> int:
     """Run the command line; the exit code."""
+    if sys.platform == "win32":
+        sys.stderr.write("Callsheet does not run on Windows; use WSL 2, where it runs as on Linux.\n")
+        return contract.EXIT_MISTAKE
     output.prepare_streams()
     try:
         code = _dispatch(list(args))

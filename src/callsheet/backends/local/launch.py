@@ -41,8 +41,6 @@ def plan(experiment: Experiment, base: Path) -> Plan:
 
 def launch(experiment: Experiment, base: Path, source: str, *, detach: bool) -> LocalRun:
     """Start a run; nothing is left behind when it cannot be started."""
-    if sys.platform == "win32":
-        raise UserError("Callsheet does not run on Windows", fix="use WSL 2, where it runs as on Linux")
     run = registry.new_run_id()
     layout = Layout(_results_root(experiment) / experiment.name / run)
     loopback = has_loopback_network()

@@ -132,14 +132,13 @@ def _host_paths(experiment: Experiment) -> Iterator[Problem]:
 
 
 def _gpus(plan: Plan, gpus: list[str]) -> Iterator[Problem]:
-    asked = sum(container.gpus * len(role.replicas) for role, _, container in _containers(plan))
+    asking = [(role, c) for role, _, c in _containers(plan) if c.gpus]
+    asked = sum(container.gpus * len(role.replicas) for role, container in asking)
     if asked > len(gpus):
-        roles = ", ".join(sorted({role.name for role, _, container in _containers(plan) if container.gpus}))
-        place = f"spec.roles.resources.limits[{contract.GPU_RESOURCE}]"
-        found = f"{len(gpus)} GPU{'s' if len(gpus) != 1 else ''}"
-        yield Problem(
-            place, f"{roles} ask for {asked} GPUs and this machine has {found}", "ask for fewer, or none"
-        )
+        place = f"{_place(*asking[0])}.resources.limits[{contract.GPU_RESOURCE}]"
+        who = " and ".join(dict.fromkeys(role.name for role, _ in asking))
+        message = f"{who}: {asked} GPUs are asked for and this machine has {len(gpus)}"
+        yield Problem(place, message, "ask for fewer, or none")
 
 
 def machine_gpus() -> list[str]:

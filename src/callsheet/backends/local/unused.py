@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 from callsheet import contract
+from callsheet.backends.local.rules import has_loopback_network
 from callsheet.spec.experiment import Container, Experiment
 
 _ROLE = (
@@ -35,6 +37,11 @@ def unused_fields(experiment: Experiment) -> list[str]:
 
 def _unused(experiment: Experiment) -> Iterator[tuple[str, str]]:
     spec = experiment.spec
+    if not has_loopback_network():
+        yield "one address per replica (this system has one loopback address: replicas share it, ports are chosen)", ""
+    scheme = urlsplit(spec.storage or "").scheme
+    if scheme not in ("", "file"):
+        yield f"storage on {scheme}:// for logs and status, which stay in runs/", ""
     if spec.image:
         yield "image", ""
     if spec.workdir.exclude:
