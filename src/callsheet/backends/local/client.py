@@ -170,10 +170,16 @@ class LocalRun:
 
     def delete(self) -> None:
         """Remove the finished run with its results."""
-        if not self.status().done:
+        status = self.status()
+        if not status.done:
             raise UserError(
                 f"the run {self.id} has not ended", fix=f"stop it first: callsheet stop {self.id}"
             )
+        limit = time.monotonic() + TIMEOUT
+        while _is_alive(status.supervisor) and time.monotonic() < limit:
+            time.sleep(
+                0.02
+            )  # it says its last words for a moment after the end; no child of ours to wait for
         registry.forget(self.folder)
 
     def size(self) -> int:

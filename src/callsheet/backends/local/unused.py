@@ -38,7 +38,10 @@ def unused_fields(experiment: Experiment) -> list[str]:
 def _unused(experiment: Experiment) -> Iterator[tuple[str, str]]:
     spec = experiment.spec
     if not has_loopback_network():
-        yield "one address per replica (this system has one loopback address: replicas share it, ports are chosen)", ""
+        yield (
+            "one address per replica (this system has one loopback address: replicas share it, ports are chosen)",
+            "",
+        )
     scheme = urlsplit(spec.storage or "").scheme
     if scheme not in ("", "file"):
         yield f"storage on {scheme}:// for logs and status, which stay in runs/", ""
