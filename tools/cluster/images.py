@@ -1,0 +1,149 @@
+"""Container images: built from `images/Dockerfile` without Docker, and brought to the nodes."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tools.cluster import node, packages, registry
+from tools.cluster.errors import ClusterError
+from tools.cluster.shell import run, say
+from tools.cluster.state import Cluster
+from tools.cluster.versions import DEBIAN, HERE, cache
+
+REPOSITORY = HERE.parent.parent
+DOCKERFILE = REPOSITORY / "images" / "Dockerfile"
+PYTHON = "3.11"
+_BASE_PACKAGES = "ca-certificates,python3,python3-venv"
+
+
+def _buildah(*words: str | Path) -> str:
+    # A storage of our own: the developer's images are none of our business.
+    own = cache() / "buildah"
+    return run(["nice", "-n", "19", "buildah", "--root", own / "root", "--runroot", own / "run", *words])
+
+
+def _exists(reference: str) -> bool:
+    return reference in _buildah("images", "--format", "{{.Name}}:{{.Tag}}").split()
+
+
+def base_image() -> str:
+    """A Debian with Python, made by debootstrap: what `python:3.11-slim` is where Docker Hub can be reached."""
+    key = hashlib.sha256(f"{DEBIAN} {_BASE_PACKAGES}".encode()).hexdigest()[:12]
+    reference = f"localhost/callsheet-base:{key}"
+    if _exists(reference):
+        return reference
+    begun = time.monotonic()
+    say("making the base image with debootstrap (once; about a minute) ...")
+    with tempfile.TemporaryDirectory(dir=cache()) as scratch:
+        root = Path(scratch) / "root"
+        run(
+            [
+                "nice",
+                "-n",
+                "19",
+                "debootstrap",
+                "--variant=minbase",
+                f"--include={_BASE_PACKAGES}",
+                DEBIAN,
+                root,
+            ]
+        )
+        for litter in (
+            "var/cache/apt",
+            "var/lib/apt/lists",
+            "usr/share/doc",
+            "usr/share/man",
+            "usr/share/locale",
+        ):
+            shutil.rmtree(root / litter, ignore_errors=True)
+        tar = Path(scratch) / "root.tar"
+        run(["tar", "--create", "--file", tar, "--directory", root, "."])
+        (Path(scratch) / "Dockerfile").write_text("FROM scratch\nADD root.tar /\n")
+        _buildah("bud", "--isolation", "chroot", "--tag", reference, scratch)
+    say(f"base image: {time.monotonic() - begun:.0f} s")
+    return reference
+
+
+def project_image() -> str:
+    """The image of this checkout, built when its sources have changed; its name without the registry."""
+    packages.require(packages.IMAGES)
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / "images.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        name = f"callsheet:{_source_hash()}"
+        if not _exists(f"localhost/{name}"):
+            base = base_image()
+            begun = time.monotonic()
+            say(f"building the image {name} ...")
+            with tempfile.TemporaryDirectory(dir=cache()) as context:
+                _collect_wheels(Path(context) / "dist")
+                arguments = ("--build-arg", f"BASE={base}", "--build-arg", "PIP_ARGUMENTS=--no-index")
+                _buildah(
+                    "bud", "--isolation", "chroot", *arguments, "--tag", name, "--file", DOCKERFILE, context
+                )
+            say(f"image {name}: {time.monotonic() - begun:.0f} s")
+    return name
+
+
+def _source_hash() -> str:
+    digest = hashlib.sha256()
+    sources = sorted(
+        path for path in (REPOSITORY / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    )
+    for path in (DOCKERFILE, REPOSITORY / "pyproject.toml", REPOSITORY / "constraints.txt", *sources):
+        digest.update(str(path.relative_to(REPOSITORY)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _collect_wheels(folder: Path) -> None:
+    """This project's wheel and those it needs, fetched here, so that the build itself needs no network."""
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    run([*pip, "wheel", "--no-deps", "--wheel-dir", folder, REPOSITORY])
+    own = next(folder.glob("callsheet-*.whl"))
+    limits = REPOSITORY / "constraints.txt"
+    target = ["--python-version", PYTHON, "--only-binary=:all:", "--constraint", str(limits)]
+    run([*pip, "download", *target, "--dest", folder, f"{own}[rl]"])
+
+
+def push_project_image(cluster: Cluster) -> str:
+    """Build the image of this checkout, push it to the cluster's registry; the name that pods use."""
+    name = project_image()
+    _buildah("push", "--tls-verify=false", f"localhost/{name}", registry.push_target(cluster, name))
+    return registry.reference(name)
+
+
+def load(cluster: Cluster, image: str) -> None:
+    """Bring an image to every running node: an archive as it is, or a name, fetched here first."""
+    path = Path(image)
+    if path.is_file():
+        _import(cluster, path.resolve())
+        return
+    if "/" in image and image.endswith((".tar", ".tar.gz", ".tgz")):
+        raise ClusterError(
+            f"there is no file {image!r}", "give the path of an image archive, or the name of an image"
+        )
+    packages.require(packages.IMAGES)
+    if not _exists(image):
+        _buildah("pull", image)
+    with tempfile.TemporaryDirectory(dir=cache()) as scratch:
+        archive = Path(scratch) / "image.tar"
+        _buildah("push", image, f"docker-archive:{archive}:{image}")
+        _import(cluster, archive)
+
+
+def _import(cluster: Cluster, archive: Path) -> None:
+    def into(name: str) -> None:
+        ctr = ["ctr", "-a", node.SOCKET, "-n", "k8s.io", "images", "import", "-"]
+        with archive.open("rb") as stream:
+            run([*node.enter(cluster, name), *ctr], stream=stream)
+
+    names = [name for name in cluster.nodes if name not in cluster.stopped]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(into, names))
