@@ -21,7 +21,11 @@ from callsheet.plan.load import load
 
 PATIENCE = 40.0
 PAGES = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages()]
-MARKED = [p for p in PAGES if any(block.mark for block in blocks(p.values[0]))]  # type: ignore[arg-type]
+MARKED = [
+    pytest.param(page, id=str(page.relative_to(ROOT)))
+    for page in pages()
+    if any(block.mark for block in blocks(page))
+]
 EXPERIMENTS = [
     pytest.param(block, id=block.where)
     for page in pages()
@@ -90,6 +94,17 @@ def wait_for(shown: list[str], printed: Path, shell: subprocess.Popen[bytes], bl
         assert shell.poll() is None, f"{block.where} ended before it printed {lacking}"
         assert time.monotonic() < limit, f"{block.where} did not print {lacking}: {printed.read_text()}"
         time.sleep(0.05)  # polls a file that another process writes
+
+
+def test_shown_output_may_differ_in_amounts_and_ids_alone() -> None:
+    printed = (
+        "learner/0  Running  2s  127.8.1.9\nactor 0 of 2 is up\nrun k93mkwvt, results in /a/b/k93mkwvt\n"
+    )
+    assert missing(["learner/0 Running 31s 127.165.83.1", "run wrj7fnb7, results in ..."], printed) == []
+    assert missing(["actor 0 of 4 is up", "learner/0 Failed"], printed) == [
+        "actor 0 of 4 is up",
+        "learner/0 Failed",
+    ]
 
 
 @pytest.mark.parametrize("block", EXPERIMENTS)
