@@ -182,9 +182,9 @@ def test_10000_replicas_plan_in_less_than_a_second() -> None:
     )
     times = []
     for _ in range(3):
-        begun = time.perf_counter()
+        begun = time.process_time()
         planned = plan(exp)
-        times.append(time.perf_counter() - begun)
+        times.append(time.process_time() - begun)
     assert sum(len(role.replicas) for role in planned.roles) == 10_000
     assert min(times) < 1.0
 
