@@ -41,8 +41,9 @@ class Hierarchies:
             place = mounted.split()[4]
             if kind == "cgroup2" and place == "/sys/fs/cgroup":
                 return Hierarchies((Path(place),), unified=True)
-            if kind == "cgroup":
-                v1.setdefault(options, Path(place))
+            # A machine on v1 may have a v2 tree without controllers beside it, and runc makes its folders there too.
+            if kind in ("cgroup", "cgroup2"):
+                v1.setdefault(f"{kind} {options}", Path(place))
         if not v1:
             raise ClusterError(
                 "no cgroups are mounted under /sys/fs/cgroup", "mount them, or use another machine"

@@ -1,0 +1,110 @@
+"""One real cluster for all tests of this folder, shared by every worker.
+
+CALLSHEET_TEST_KUBECONFIG names another cluster to use instead (and CALLSHEET_TEST_IMAGE an image that it can pull).
+Where no cluster can be had the tests are skipped and say so; with CI=true they are never skipped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from kube import Kube
+
+from tools.cluster import images, lifecycle, state
+from tools.cluster.build import program
+
+NAME = "test"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "cluster: needs a real Kubernetes; `make cluster` shows what that takes"
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.cluster)
+
+
+def why_not() -> str:
+    """Why no cluster can be started here; empty where one can."""
+    if sys.platform != "linux":
+        return f"no cluster: a cluster of namespaces needs Linux, this is {sys.platform}"
+    if os.geteuid() != 0:
+        return "no cluster: it needs root (or CALLSHEET_TEST_KUBECONFIG)"
+    return ""
+
+
+def need_root() -> None:
+    if (reason := why_not()) and os.environ.get("CI") != "true":
+        pytest.skip(reason)
+    assert not reason, reason
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Kube]:
+    """A cluster of two nodes. The first worker starts it and the last one takes it down."""
+    other = os.environ.get("CALLSHEET_TEST_KUBECONFIG")
+    if other:
+        yield Kube(Path(other), "kubectl")
+        return
+    need_root()
+    with (Path(tempfile.gettempdir()) / "callsheet-test-cluster.users").open("w") as users:
+        fcntl.flock(users, fcntl.LOCK_SH)
+        own = lifecycle.up(NAME, 2)
+        yield Kube(own.kubeconfig, program("kubectl"), own)
+        fcntl.flock(users, fcntl.LOCK_UN)
+        try:
+            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        lifecycle.down(NAME)
+
+
+@pytest.fixture(scope="session")
+def image(cluster: Kube) -> str:
+    """An image with Python and Callsheet that the nodes can pull."""
+    if cluster.own is None:
+        return os.environ.get("CALLSHEET_TEST_IMAGE", "python:3.11-slim")
+    return images.push_project_image(cluster.own)
+
+
+@pytest.fixture
+def namespace(cluster: Kube) -> Iterator[Kube]:
+    """The cluster seen from a namespace of the test's own."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    cluster("create", "namespace", name)
+    yield cluster.within(name)
+    cluster("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def start() -> Iterator[Callable[[str, int], Kube]]:
+    """Starts clusters that a test may hurt; they are gone when its module ends."""
+    if os.environ.get("CALLSHEET_TEST_KUBECONFIG"):
+        pytest.skip("this test takes a cluster of its own apart")
+    need_root()
+    names: list[str] = []
+
+    def up(name: str, nodes: int) -> Kube:
+        names.append(name)
+        own = lifecycle.up(name, nodes)
+        return Kube(own.kubeconfig, program("kubectl"), own)
+
+    yield up
+    for name in names:
+        lifecycle.down(name)
+    assert not set(names) & set(state.known())
