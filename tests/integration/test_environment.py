@@ -148,6 +148,13 @@ def test_a_missing_secret_is_said_before_the_start(folder: Path) -> None:
         backend("local").start(experiment(role), base=folder)
 
 
+def test_a_missing_secret_that_is_mounted_is_said_before_the_start(folder: Path) -> None:
+    role = {"name": "actor", "command": python("pass"), "volumeMounts": [{"name": "v", "mountPath": "/v"}]}
+    exp = experiment(role, volumes=[{"name": "v", "secret": {"secretName": "cloud"}}])
+    with pytest.raises(InvalidExperiment, match=r"spec.volumes\[v\]: Secret 'cloud' is missing here"):
+        backend("local").start(exp, base=folder)
+
+
 def test_volumes_have_a_meaning_on_a_laptop(folder: Path) -> None:
     _secret(folder, "cloud", TOKEN="hunter2")
     write = "import os,sys; [open(os.path.join(p, 'mark'), 'a').write('x') for p in sys.argv[1:4]]; print(os.listdir(sys.argv[4]))"

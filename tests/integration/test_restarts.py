@@ -47,7 +47,7 @@ def test_a_replica_that_keeps_failing_fails_the_run_with_its_exit_code(folder: P
     with running(experiment(failing, {"name": "actor", "command": program("patient.py")}), folder) as run:
         status = run.wait(20)
         assert (status.phase, status.exit_code) == ("Failed", 7)
-        assert status.reason == "learner/0 failed: exit code 7; it was started again 1 times, its limit"
+        assert status.reason == "learner/0 failed: exit code 7; it was started again once, its limit"
         assert replica(status, "actor/0").phase == "Stopped"
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -142,3 +143,16 @@ def test_a_member_that_joined_ends_with_the_run_and_with_its_terminal(folder: Pa
             run.wait(10)
             second.wait(10)
             eventually(lambda: is_gone(pids[1]))
+
+
+def test_people_who_scale_and_join_at_the_same_moment_do_not_get_in_each_others_way(folder: Path) -> None:
+    roles = [_elastic(name=f"role-{n}", replicas=1) for n in range(4)]
+    with running(experiment(*roles), folder) as run:
+        until_running(run)
+        hands = [threading.Thread(target=run.scale, args=({f"role-{n}": 3 + n % 2},)) for n in range(4)]
+        for hand in hands:
+            hand.start()
+        for hand in hands:
+            hand.join(20)
+        status = until(run, lambda s: sum(role.ready for role in s.roles) == 14)
+        assert [role.wanted for role in status.roles] == [3, 4, 3, 4]

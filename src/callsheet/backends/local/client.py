@@ -8,9 +8,9 @@ import select
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from callsheet import contract
 from callsheet.backends.base import LogLine, LogQuery, Status, Target
@@ -18,10 +18,11 @@ from callsheet.backends.local import registry
 from callsheet.backends.local.logs import read_logs
 from callsheet.backends.local.supervisor import strays
 from callsheet.backends.local.supervisor.files import Layout
-from callsheet.backends.local.supervisor.guard import mark_lost
+from callsheet.backends.local.supervisor.guard import LOST, mark_lost
 from callsheet.errors import RetryError, UserError
 
 TIMEOUT = 10.0
+T = TypeVar("T")
 
 
 class LocalRun:
@@ -66,7 +67,10 @@ class LocalRun:
             return status
         # The guard writes this too; here for the case that it was killed as well.
         mark_lost(self.layout.status)
-        return Status.from_data(json.loads(Path(self.layout.status).read_text(encoding="utf-8")))
+        status = Status.from_data(json.loads(Path(self.layout.status).read_text(encoding="utf-8")))
+        if not status.done:  # the disk is full
+            status.phase, status.reason, status.exit_code = "Failed", LOST, contract.EXIT_SUPERVISOR_LOST
+        return status
 
     def watch(self, interval: float = 0.5) -> Iterator[Status]:
         """The run now and then whenever it changed, at least every `interval` seconds, until it has ended."""
@@ -101,17 +105,25 @@ class LocalRun:
 
     def logs(self, query: LogQuery | None = None) -> Iterator[LogLine]:
         """Lines of output."""
-        return read_logs(
-            self.layout.logs, query or LogQuery(), lambda: not os.path.exists(self.layout.socket)
-        )
+        return read_logs(self.layout.logs, query or LogQuery(), self._has_ended)
+
+    def _has_ended(self) -> bool:
+        """Whether nothing will be written any more; cheap enough to ask many times a second."""
+        if not os.path.exists(self.layout.socket):
+            return True
+        self._supervisor = self._supervisor or self.status().supervisor
+        return not _is_alive(self._supervisor)
 
     def scale(self, replicas: Mapping[str, int]) -> Status:
         """Change the size of elastic roles."""
         from callsheet.backends.local.replan import replan_scaled
 
-        status = self.status()
-        plan = replan_scaled(self.layout, status, replicas)
-        self._command({"op": "apply", "generation": status.generation, "plan": plan.to_data()})
+        def scale() -> None:
+            status = self.status()
+            plan = replan_scaled(self.layout, status, replicas)
+            self._command({"op": "apply", "generation": status.generation, "plan": plan.to_data()})
+
+        _patiently(scale)
         return self.status()
 
     def restart(self, targets: Sequence[Target]) -> list[str]:
@@ -153,20 +165,19 @@ class LocalRun:
         """Start one more member of a role in this terminal; its exit code."""
         from callsheet.backends.local.replan import replan_joined
 
-        status = self.status()
-        plan, index, env = replan_joined(self.layout, status, role)
-        request = {
-            "op": "join",
-            "generation": status.generation,
-            "role": role,
-            "index": index,
-            "plan": plan.to_data(),
-        }
         with self._connect(TIMEOUT) as connection:
-            _answer(connection, request)
+
+            def enter() -> tuple[str, dict[str, str]]:
+                status = self.status()
+                plan, index, env = replan_joined(self.layout, status, role)
+                request = {"op": "join", "generation": status.generation, "role": role, "index": index}
+                _answer(connection, request | {"plan": plan.to_data()})
+                return plan.workdir, env
+
+            workdir, env = _patiently(enter)
             connection.settimeout(None)
             base = {name: value for name, value in os.environ.items() if not name.startswith(contract.PREFIX)}
-            return _run(command, base | env, plan.workdir, connection)
+            return _run(command, base | env, workdir, connection)
 
     def delete(self) -> None:
         """Remove the finished run with its results."""
@@ -177,9 +188,7 @@ class LocalRun:
             )
         limit = time.monotonic() + TIMEOUT
         while _is_alive(status.supervisor) and time.monotonic() < limit:
-            time.sleep(
-                0.02
-            )  # it says its last words for a moment after the end; no child of ours to wait for
+            time.sleep(0.02)  # it says its last words for a moment; it is no child of ours to wait for
         registry.forget(self.folder)
 
     def size(self) -> int:
@@ -212,6 +221,16 @@ class LocalRun:
         return connection
 
 
+def _patiently(change: Callable[[], T]) -> T:
+    """Make a change that someone else may be making at the same moment: look again and try again."""
+    for _ in range(20):
+        try:
+            return change()
+        except RetryError as error:
+            last = error
+    raise last
+
+
 def _answer(connection: socket.socket, request: dict[str, Any]) -> dict[str, Any]:
     try:
         connection.sendall(json.dumps(request).encode() + b"\n")
@@ -228,7 +247,7 @@ def _answer(connection: socket.socket, request: dict[str, Any]) -> dict[str, Any
         raise ConnectionResetError
     answer: dict[str, Any] = json.loads(b"".join(parts))
     if "error" in answer:
-        raise UserError(answer["error"], fix=answer["fix"])
+        raise (RetryError if answer.get("retry") else UserError)(answer["error"], fix=answer["fix"])
     return answer
 
 

@@ -31,7 +31,7 @@ def check_machine(experiment: Experiment, plan: Plan, gpus: list[str]) -> list[P
         *_programs(plan),
         *_ports(plan),
         *_references(plan),
-        *_host_paths(experiment),
+        *_volumes(experiment, plan),
         *_gpus(plan, gpus),
     ]
 
@@ -121,14 +121,23 @@ def _references(plan: Plan) -> Iterator[Problem]:
                 yield Problem(f"{_place(role, container)}.env", f"{kind} {ref.name!r} is missing here", fix)
 
 
-def _host_paths(experiment: Experiment) -> Iterator[Problem]:
-    for volume in experiment.spec.volumes:
+def _volumes(experiment: Experiment, plan: Plan) -> Iterator[Problem]:
+    """What a mounted volume stands on must be there; what Callsheet makes by itself need not."""
+    used = {m.name for role in experiment.spec.roles for c in role.group for m in c.volume_mounts}
+    for volume in [v for v in experiment.spec.volumes if v.name in used]:
+        place = f"spec.volumes[{volume.name}]"
         host = volume.host_path
         if host and host.type in ("Directory", "File") and not os.path.exists(host.path):
-            place = f"spec.volumes[{volume.name}].hostPath.path"
-            yield Problem(
-                place, f"there is no {host.path!r} on this machine", "make it, or name another path"
-            )
+            message = f"there is no {host.path!r} on this machine"
+            yield Problem(f"{place}.hostPath.path", message, "make it, or name another path")
+        for kind, source, name, optional in (
+            *([("Secret", "secret", s.secret_name, s.optional)] if (s := volume.secret) else []),
+            *([("ConfigMap", "configmap", c.name, c.optional)] if (c := volume.config_map) else []),
+        ):
+            path = folder(plan.workdir, source, name)
+            if not optional and not os.path.isdir(path):
+                fix = f"on a laptop a {kind} is a folder with one file per key: make {path}"
+                yield Problem(place, f"{kind} {name!r} is missing here", fix)
 
 
 def _gpus(plan: Plan, gpus: list[str]) -> Iterator[Problem]:

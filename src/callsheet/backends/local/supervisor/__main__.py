@@ -7,6 +7,7 @@ has not), one whose end means that the parent is gone, and the sockets that rese
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import os
@@ -59,7 +60,7 @@ class Supervisor:
         self._write_status()
         self._tell_parent({"started": True})
         await self.done.wait()
-        self._write_status()
+        self._write_last_status()
         await asyncio.sleep(LINGER)
         self._say_farewell()
         os.unlink(self.layout.socket)
@@ -98,11 +99,17 @@ class Supervisor:
         self._pending = False
         write_atomically(self.layout.status, json.dumps(self.run.status().to_data()))
 
+    def _write_last_status(self) -> None:
+        """How it ended must be told: a disk too full for a new file takes the old one's place."""
+        text = json.dumps(self.run.status().to_data())
+        if not write_atomically(self.layout.status, text):
+            with contextlib.suppress(OSError), open(self.layout.status, "w", encoding="utf-8") as file:
+                file.write(text)
+
     def _write_book(self) -> None:
-        self._book = self.run.book
-        write_atomically(
-            self.layout.addresses, json.dumps(self.run.book | {"generation": self.run.generation})
-        )
+        book = self.run.book
+        if write_atomically(self.layout.addresses, json.dumps(book | {"generation": self.run.generation})):
+            self._book = book
 
     def _start_guard(self) -> None:
         module = "callsheet.backends.local.supervisor.guard"

@@ -16,7 +16,7 @@ from typing import Any
 from callsheet import contract
 from callsheet.backends.local.supervisor import strays
 from callsheet.backends.local.supervisor.run import RunState
-from callsheet.errors import CallsheetError, UserError
+from callsheet.errors import CallsheetError, RetryError, UserError
 from callsheet.plan.model import plan_from_data
 
 LONGEST_LINE = 512 * 1024 * 1024
@@ -84,7 +84,7 @@ class ControlServer:
                 )
             return {"result": self._operations[operation](request)}
         except CallsheetError as error:
-            return {"error": error.message, "fix": error.fix}
+            return {"error": error.message, "fix": error.fix, "retry": isinstance(error, RetryError)}
 
     async def _wait_for_news(self, request: Request) -> int:
         """Hold the answer back until something has changed since `since`, at most `timeout` seconds."""

@@ -116,7 +116,9 @@ class ReplicaRun:
                 self._marks(container),
             )
         except OSError as error:
+            what = error.filename if isinstance(error.filename, str) else container.own.command[0]
             container.error = f"cannot start {container.own.command[0]!r}: {error.strerror or error}"
+            container.error += f": {what}" if what != container.own.command[0] else ""
             container.log.write(f"callsheet: {container.error}\n".encode())
             container.timers.append(
                 self.host.loop.call_later(0, lambda: self._ended(container, contract.EXIT_CANNOT_START))
@@ -252,7 +254,7 @@ class ReplicaRun:
                 self._fail(f"{how}; its restart policy is Never")
                 return
             if self.failures >= self.role.limit:
-                self._fail(f"{how}; it was started again {self.failures} times, its limit")
+                self._fail(f"{how}; it was started again {_times(self.failures)}, its limit")
                 return
             if not self.host.may_restart():
                 self._fail(f"{how}; the run's budget of restarts (lifecycle.maxRestarts) is used up")
@@ -289,3 +291,7 @@ class ReplicaRun:
             uptime=time.monotonic() - self.started if alive else 0.0,
             containers=[c.status() for c in self.containers],
         )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

@@ -16,7 +16,7 @@ from callsheet.backends.local.supervisor.readiness import PortWatch
 from callsheet.backends.local.supervisor.references import resolve_references
 from callsheet.backends.local.supervisor.replica import ReplicaRun
 from callsheet.backends.status import FINISHED, Phase, ReplicaStatus, RoleStatus, Status
-from callsheet.errors import UserError
+from callsheet.errors import RetryError, UserError
 from callsheet.plan.model import Plan, Replica, RolePlan, book_without
 
 Key = tuple[str, int]
@@ -125,7 +125,7 @@ class RunState:
                 f"the run is {self.phase}: {self.outcome[1] or 'it is ending'}", fix="start a new run"
             )
         if generation != self.generation:
-            raise UserError("the run was scaled by someone else at the same moment", fix="try again")
+            raise RetryError("the run was scaled by someone else at the same moment", fix="try again")
 
     def stop(self, phase: Phase, reason: str, code: int, *, kill: bool = False) -> None:
         """End the run; the first reason stays."""
