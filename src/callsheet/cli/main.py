@@ -21,6 +21,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "plan": "Show every replica with its address and command.",
         "render": "Print what a backend would make of the files.",
         "schema": "Print the JSON schema of an experiment file.",
+        "convert": "Turn a DIJob into an experiment file.",
     },
     "Run": {
         "run": "Run experiments and show them until they end.",

@@ -1,0 +1,63 @@
+"""What the three programs share: the task to learn, and the way to the learner that DI's variables describe."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+PORT = 22270
+LENGTH = 20
+LONGEST = 120
+LEFT, RIGHT = 0, 1
+
+Table = list[list[float]]
+"""The value of each action at each place."""
+Step = tuple[int, int, float, int]
+"""Place, action, reward, next place; the next place is LENGTH at the end of the corridor."""
+
+
+def rank() -> int:
+    """Which of all processes of the job this is."""
+    return int(os.environ["DI_RANK"])
+
+
+def nodes() -> list[str]:
+    """The hosts of all processes, by rank."""
+    return os.environ["DI_NODES"].split(",")
+
+
+def play(table: Table, explore: float, dice: random.Random) -> list[Step]:
+    """Walk down a slippery corridor once. Every step costs a little; the far end pays 1."""
+    steps: list[Step] = []
+    place = 0
+    while place < LENGTH and len(steps) < LONGEST:
+        values = table[place]
+        best = LEFT if values[LEFT] > values[RIGHT] else RIGHT
+        if values[LEFT] == values[RIGHT] or dice.random() < explore:
+            best = dice.choice([LEFT, RIGHT])
+        moved = place + (1 if best == RIGHT else -1) if dice.random() < 0.9 else place
+        moved = max(moved, 0)
+        steps.append((place, best, 1.0 if moved == LENGTH else -0.01, moved))
+        place = moved
+    return steps
+
+
+def ask_learner(message: dict[str, Any], patience: float = 60.0) -> dict[str, Any]:
+    """Send a message to the learner and return its answer; try again while it is away."""
+    host = os.environ["DI_LEARNER_NODES"].split(",")[0]
+    body = json.dumps(message | {"rank": rank()}).encode()
+    limit = time.monotonic() + patience
+    while True:
+        try:
+            with urlopen(Request(f"http://{host}:{PORT}/", data=body), timeout=10) as answer:
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except (URLError, ConnectionError, TimeoutError) as error:
+            if time.monotonic() > limit:
+                raise SystemExit(f"no answer from the learner at {host}:{PORT}: {error}") from None
+            time.sleep(0.1)

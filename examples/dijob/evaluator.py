@@ -1,0 +1,32 @@
+"""Walks the corridor without exploration and tells the learner how well that went."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import sys
+import time
+
+from corridor import ask_learner, play, rank
+
+
+def main() -> None:
+    """Evaluate until the learner says that it is over."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--episodes", type=int, default=20, help="how many walks make one evaluation")
+    episodes = parser.parse_args().episodes
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    dice = random.Random(rank())
+    answer = ask_learner({})
+    rounds = 0
+    while not answer["done"]:
+        returns = [sum(step[2] for step in play(answer["table"], 0.0, dice)) for _ in range(episodes)]
+        answer = ask_learner({"score": sum(returns) / episodes})
+        rounds += 1
+        time.sleep(0.05)
+    print(f"evaluated {rounds} times")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Volumes are a pod's own in a DIJob and the experiment's in Callsheet; kinds that Callsheet lacks stay in the pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from callsheet.compat.dijob.job import Job
+from callsheet.spec import tree
+from callsheet.spec.fields import keys
+from callsheet.spec.kubernetes import Volume, VolumeMount
+from callsheet.spec.tree import Fields, Loc, Node
+
+
+class Volumes:
+    """The volumes of all pods; namesakes that differ are renamed."""
+
+    def __init__(self, job: Job, common: Loc) -> None:
+        self.job = job
+        self.made: dict[str, Any] = {}
+        """The experiment's volumes by name."""
+        self._common = common
+        self._names: dict[str, dict[str, str]] = {}
+        """By task: what each volume of its pod is called in the experiment."""
+        self._raw: dict[str, dict[str, Node]] = {}
+        """By task: the volumes of its pod as they were written."""
+        self._odd: dict[str, set[str]] = {}
+
+    def declare(self, loc: Loc, task: str) -> None:
+        """Take up the volumes of a task's pod and those that all pods have."""
+        names = self._names.setdefault(task, {})
+        raw = self._raw.setdefault(task, {})
+        for place in (*self.job.items(self._common), *self.job.items(loc)):
+            node, name = self.job.near(place), self.job.text((*place, "name"))
+            raw[name] = node
+            if not isinstance(node, Fields) or not set(self.job.keys(place)) <= set(keys(Volume)):
+                continue
+            chosen = name
+            if tree.to_data(self.made.setdefault(name, node)) != tree.to_data(node):
+                chosen = f"{task}-{name}"
+                entries = node.entries | {"name": tree.Entry(tree.from_data(chosen))}
+                self.made[chosen] = Fields(node.line, node.column, entries=entries)
+            names[name] = chosen
+
+    def mounts(self, loc: Loc, task: str) -> tuple[list[Any], list[Any]]:
+        """A container's mounts: those of our own shape, and those that only Kubernetes knows."""
+        plain: list[Any] = []
+        odd: list[Any] = []
+        for place in self.job.items(loc):
+            node, name = self.job.near(place), self.job.text((*place, "name"))
+            known = set(self.job.keys(place)) <= set(keys(VolumeMount))
+            if name in self._raw[task] and (not known or name not in self._names[task]):
+                odd.append(node)
+                self._odd.setdefault(task, set()).add(name)
+            elif isinstance(node, Fields) and self._names[task].get(name, name) != name:
+                entry = tree.Entry(tree.from_data(self._names[task][name]))
+                plain.append(Fields(node.line, node.column, entries=node.entries | {"name": entry}))
+            else:
+                plain.append(node)
+        return plain, odd
+
+    def odd(self, task: str) -> list[Node]:
+        """The volumes that must stay in the task's pod."""
+        return [self._raw[task][name] for name in sorted(self._odd.get(task, ()))]
