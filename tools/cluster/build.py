@@ -20,6 +20,7 @@ from tools.cluster.versions import GO_BIN, GO_MODULES, HERE, PROGRAMS, Program, 
 HEARTBEAT_S = 15
 PAUSE_IMAGE = "callsheet.dev/pause:1"
 COREDNS_IMAGE = "callsheet.dev/coredns:1"
+HIDDEN_FROM_NODES = (Path("/run"), Path("/var/lib"), Path("/var/log"))
 STAGES = "kwok-stages.yaml"
 # What a simulated node and a simulated pod do, as kwok's own module ships it.
 _STAGE_FILES = (
@@ -42,6 +43,10 @@ def image(name: str) -> Path:
 def build() -> Path:
     """Build what is missing; the folder that holds it all. One builder at a time, each file whole or absent."""
     folder = built()
+    if any(place in folder.parents for place in HIDDEN_FROM_NODES):
+        raise ClusterError(
+            f"the cache {folder} is in a place that each node has of its own", "set XDG_CACHE_HOME"
+        )
     (folder / "bin").mkdir(parents=True, exist_ok=True)
     steps = [(item.name, program(item.name), _go_step(item)) for item in PROGRAMS]
     steps += [
@@ -52,13 +57,19 @@ def build() -> Path:
     if all(target.exists() for _, target, _ in steps):
         return folder
     with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"another command is building into {folder}: waiting for it ...")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        missing = [step for step in steps if not step[1].exists()]
         begun = time.monotonic()
-        say(f"building the cluster's programs into {folder} (once; 10 minutes and more on two cores)")
-        for number, (name, target, make) in enumerate(steps, 1):
-            if not target.exists():
-                _make(f"[{number}/{len(steps)}] {name}", target, make)
-        say(f"built in {time.monotonic() - begun:.0f} s")
+        for number, (name, target, make) in enumerate(missing, 1):
+            if number == 1:
+                say(f"building the cluster's programs into {folder} (once; 10 minutes and more on two cores)")
+            _make(f"[{number}/{len(missing)}] {name}", target, make)
+        if missing:
+            say(f"built in {time.monotonic() - begun:.0f} s")
     return folder
 
 

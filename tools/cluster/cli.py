@@ -91,6 +91,9 @@ def _status(options: argparse.Namespace) -> None:
     cluster = state.find(options.name)
     if cluster is None:
         return
+    if not cluster.complete:
+        print(f"{cluster.name}: is being started, or was left half-made (then `up` makes it anew)")
+        return
     answers = Api(cluster).ready()
     print(f"{cluster.name}: API server at {cluster.api_host} {'answers' if answers else 'does not answer'}")
     nodes = Api(cluster).nodes() if answers else {}

@@ -125,7 +125,7 @@ def load(cluster: Cluster, image: str) -> None:
     if path.is_file():
         _import(cluster, path.resolve())
         return
-    if "/" in image and image.endswith((".tar", ".tar.gz", ".tgz")):
+    if image.endswith((".tar", ".tar.gz", ".tgz")):
         raise ClusterError(
             f"there is no file {image!r}", "give the path of an image archive, or the name of an image"
         )

@@ -35,7 +35,7 @@ def up(name: str, nodes: int) -> Cluster:
 
 def is_whole(cluster: Cluster) -> bool:
     """Whether what should run does run, and the API server answers."""
-    there = units.first_process(cluster, CONTROL) is not None and Api(cluster).ready()
+    there = cluster.complete and units.first_process(cluster, CONTROL) is not None and Api(cluster).ready()
     return there and all(
         units.first_process(cluster, each) is not None
         for each in cluster.nodes
@@ -66,6 +66,8 @@ def _create(name: str, nodes: int) -> Cluster:
     addons.install(api)
     wait_for_nodes(cluster, cluster.nodes)
     wait_until(lambda: _name_server_ready(api), "the name server", READY_WITHIN_S)
+    cluster.complete = True
+    cluster.save()
     say(f"cluster {name!r}: {nodes} nodes ready in {time.monotonic() - begun:.1f} s")
     return cluster
 

@@ -33,6 +33,8 @@ class Cluster:
     nodes: list[str] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     gpus: dict[str, int] = field(default_factory=dict)
+    complete: bool = False
+    """Whether `up` has come to its end: a cluster that was interrupted before is not to be trusted."""
 
     @property
     def folder(self) -> Path:
