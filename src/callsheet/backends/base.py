@@ -27,6 +27,7 @@ __all__ = [
     "LogLine",
     "LogQuery",
     "Phase",
+    "Place",
     "ReplicaStatus",
     "RoleStatus",
     "Run",
@@ -34,6 +35,16 @@ __all__ = [
     "Target",
     "backend",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which cluster and which part of it; what is empty is the user's default."""
+
+    context: str = ""
+    namespace: str = ""
+    everywhere: bool = False
+    """All namespaces, for verbs that list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +104,13 @@ class Run(Protocol):
     def id(self) -> str: ...
     @property
     def experiment(self) -> str: ...
+    @property
+    def outlives_us(self) -> bool:
+        """Whether it goes on when this program goes away."""
+
+    def attach(self) -> None:
+        """Do what a run needs of the program that stays with it, from now on."""
+
     def status(self) -> Status:
         """The run now."""
 
@@ -158,10 +176,10 @@ def names() -> list[str]:
     return list(_BACKENDS)
 
 
-def backend(name: str) -> Backend:
-    """The backend of that name."""
+def backend(name: str, place: Place | None = None) -> Backend:
+    """The backend of that name; `place` says where, on backends that are in more than one place."""
     if name not in _BACKENDS:
         raise UserError(f"there is no backend {name!r}", fix=f"choose one of: {', '.join(_BACKENDS)}")
     module, attribute = _BACKENDS[name]
-    make: Callable[[], Backend] = getattr(importlib.import_module(module), attribute)
-    return make()
+    make: Callable[..., Backend] = getattr(importlib.import_module(module), attribute)
+    return make(place) if place else make()

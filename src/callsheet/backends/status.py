@@ -80,6 +80,8 @@ class Status:
     run: str
     phase: Phase
     backend: str = "local"
+    namespace: str = ""
+    """Where it is in the cluster; empty on this machine."""
     reason: str = ""
     """Why the run is in this phase: one sentence for a person."""
     exit_code: int | None = None

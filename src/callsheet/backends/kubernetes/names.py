@@ -13,6 +13,11 @@ RUN: Final = "callsheet.dev/run"
 ROLE: Final = "callsheet.dev/role"
 ENDPOINT: Final = "callsheet.dev/endpoint"
 
+STARTED: Final = "callsheet.dev/started"
+"""The book's annotation for the moment at which the run began, in seconds since 1970."""
+OUTCOME: Final = "callsheet.dev/outcome"
+"""The book's annotation for how a run was ended, as JSON; it names its run, so that the next one ignores it."""
+
 INDEX_OF_JOB: Final = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 FAILURES_OF_JOB: Final = "metadata.annotations['batch.kubernetes.io/job-index-failure-count']"
 INDEX_OF_STATEFUL_SET: Final = "metadata.labels['apps.kubernetes.io/pod-index']"

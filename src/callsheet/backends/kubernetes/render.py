@@ -66,7 +66,7 @@ def _book(wiring: Wiring, run: str, sizes: Mapping[str, int]) -> Object:
     """The ConfigMap that scaling rewrites: sizes, address lists, the address file; and what is the run's own."""
     experiment = wiring.experiment
     data = {contract.RUN: run}
-    storage = _storage(experiment, run)
+    storage = storage_of(experiment, run)
     if storage:
         data[contract.STORAGE] = storage
     for role in experiment.spec.roles:
@@ -120,7 +120,8 @@ def _address_file(
     }
 
 
-def _storage(experiment: Experiment, run: str) -> str:
+def storage_of(experiment: Experiment, run: str) -> str:
+    """URL of the results as the pods see it; empty when there is none."""
     storage = experiment.spec.storage
     if not storage:
         return ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from callsheet.backends.base import Status
+from callsheet.backends.base import Place, Status
 from callsheet.backends.local import registry
 from callsheet.backends.local.client import LocalRun
 from callsheet.errors import UserError
@@ -22,6 +22,13 @@ class LocalBackend:
     """Runs experiments as processes of this machine."""
 
     name = "local"
+
+    def __init__(self, place: Place | None = None) -> None:
+        if place:
+            raise UserError(
+                "--context and --namespace choose a cluster, and the local backend has none",
+                fix="leave them out, or add --on kubernetes",
+            )
 
     def plan(self, experiment: Experiment, *, base: Path) -> Plan:
         """The plan, nothing started; the addresses stand for those that a run would reserve."""

@@ -38,6 +38,14 @@ class LocalRun:
         descriptor, which outlives this handle: dropping the handle does not end the run."""
 
     @property
+    def outlives_us(self) -> bool:
+        """Whether it goes on when this program goes away."""
+        return self._leash is None
+
+    def attach(self) -> None:
+        """Its supervisor needs nobody."""
+
+    @property
     def folder(self) -> Path:
         """Where its results are."""
         return self.layout.folder

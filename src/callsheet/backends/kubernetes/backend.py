@@ -1,0 +1,110 @@
+"""The Kubernetes backend: the same experiment in a cluster, nothing installed there.
+
+The client library is asked for only when a cluster is: `plan` and `render` need none.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from callsheet.backends.base import Place, Status
+from callsheet.errors import UserError
+
+if TYPE_CHECKING:
+    from callsheet.backends.kubernetes.api import Api
+    from callsheet.backends.kubernetes.apply import Change
+    from callsheet.backends.kubernetes.run import KubernetesRun
+    from callsheet.plan.model import Plan
+    from callsheet.spec.experiment import Experiment
+
+
+class KubernetesBackend:
+    """Runs experiments in a cluster."""
+
+    name = "kubernetes"
+
+    def __init__(self, place: Place | None = None) -> None:
+        self.place = place or Place()
+
+    @cached_property
+    def api(self) -> Api:
+        """The cluster."""
+        from callsheet.backends.kubernetes.api import Api
+
+        return Api.connect(self.place.context, self.place.namespace)
+
+    def plan(self, experiment: Experiment, *, base: Path) -> Plan:
+        """The plan, nothing started and no cluster asked."""
+        from callsheet.backends.kubernetes.rules import KubernetesRules
+        from callsheet.plan.resolve import resolve
+
+        return resolve(experiment, KubernetesRules(experiment, "RUN"), "RUN")
+
+    def render(self, experiment: Experiment, *, base: Path) -> str:
+        """The manifests, for `kubectl apply -f -`."""
+        from callsheet.backends.kubernetes.manifests import manifests, to_text
+
+        return to_text(manifests(experiment, base))
+
+    def unused(self, experiment: Experiment) -> list[str]:
+        """Every field of the file means something in a cluster."""
+        return []
+
+    def start(
+        self, experiment: Experiment, *, base: Path, source: str = "", detach: bool = False
+    ) -> KubernetesRun:
+        """Start it, or change the run of that name that is alive. It outlives this process in any case."""
+        from callsheet.backends.kubernetes.launch import start
+
+        return start(self._within(experiment), experiment, base, source, detach=detach)
+
+    def changes(self, experiment: Experiment, *, base: Path) -> list[Change]:
+        """What `start` would do to the cluster, with nothing changed."""
+        from callsheet.backends.kubernetes.launch import changes
+
+        return changes(self._within(experiment), experiment, base)
+
+    def _within(self, experiment: Experiment) -> Api:
+        """The namespace that the command line names, else the file, else the context."""
+        wanted = experiment.metadata.namespace
+        if wanted and self.place.namespace not in ("", wanted):
+            raise UserError(
+                f"the file says namespace {wanted!r} and the command line {self.place.namespace!r}",
+                fix="leave one of them out",
+            )
+        return self.api.within(wanted) if wanted else self.api
+
+    def runs(self) -> list[Status]:
+        """The runs in the namespace, or in all of them, newest first."""
+        from callsheet.backends.kubernetes.observe import observe_all
+        from callsheet.backends.kubernetes.status import assess
+
+        now = time.time()
+        found = [
+            assess(observed, now).status
+            for observed in observe_all(self.api, everywhere=self.place.everywhere)
+        ]
+        return sorted(found, key=lambda status: -status.created)
+
+    def find(self, reference: str) -> KubernetesRun:
+        """A run by its id, the beginning of its id, `experiment/id`, or the experiment's name."""
+        from callsheet.backends.kubernetes.run import KubernetesRun
+
+        known = self.runs()
+        experiment, slash, part = reference.rpartition("/")
+        exact = [s for s in known if s.run == part or (s.experiment == reference and not slash)]
+        begun = [s for s in known if s.run.startswith(part)]
+        matching = [s for s in exact or begun if not slash or s.experiment == experiment]
+        if len(matching) == 1:
+            chosen = matching[0]
+            return KubernetesRun(self.api.within(chosen.namespace), chosen.experiment, chosen.run)
+        if matching:
+            shown = ", ".join(f"{s.experiment}/{s.run}" for s in matching)
+            raise UserError(f"{reference!r} could be any of {shown}", fix="write more of the id")
+        raise UserError(
+            f"there is no run {reference!r} in the namespace {self.api.namespace!r}",
+            fix="see which there are: callsheet ps --on kubernetes -a, or look in all namespaces with -A",
+        )

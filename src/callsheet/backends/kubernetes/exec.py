@@ -1,0 +1,145 @@
+"""Runs a command in a replica's container, with this terminal's input and output, over a websocket."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, BinaryIO
+
+from callsheet.backends.kubernetes.api import Api, Object
+from callsheet.backends.kubernetes.refusals import Unreachable
+from callsheet.errors import UserError
+
+if TYPE_CHECKING:
+    from httpx2.websockets import WebSocketSession
+
+_PROTOCOLS = ["v5.channel.k8s.io"]
+_STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
+_CHUNK = 64 * 1024
+
+
+def run_in_pod(
+    api: Api, pod: Object, container: str, command: Sequence[str], *, stdin: bool = False, tty: bool = False
+) -> int:
+    """Run a command beside the container's own process; its exit code."""
+    output = {_STDOUT: sys.stdout.buffer, _STDERR: sys.stderr.buffer}
+    source = sys.stdin.buffer if stdin else None
+    with _raw_terminal() if tty else contextlib.nullcontext():
+        return exec_in_pod(api, pod, container, command, source=source, output=output, tty=tty)
+
+
+def exec_in_pod(
+    api: Api,
+    pod: Object,
+    container: str,
+    command: Sequence[str],
+    *,
+    source: BinaryIO | None = None,
+    output: dict[int, BinaryIO],
+    tty: bool = False,
+) -> int:
+    """The same with any streams; `output` by channel: 1 for stdout, 2 for stderr."""
+    name = pod["metadata"]["name"]
+    params = [("command", word) for word in command] + [("stdout", "true")]
+    params += [("container", container or pod["spec"]["containers"][0]["name"])]
+    params += [("tty", "true")] if tty else [("stderr", "true")]
+    params += [("stdin", "true")] if source else []
+    with api.websocket(name, "exec", params, _PROTOCOLS, f"run a command in the pod {name}") as session:
+        over = threading.Event()
+        if source:
+            threading.Thread(target=_send, args=(session, source, over), daemon=True).start()
+        with _resizing(session) if tty else contextlib.nullcontext():
+            try:
+                return _receive(session, output, command)
+            finally:
+                over.set()
+
+
+def _receive(session: WebSocketSession, output: dict[int, BinaryIO], command: Sequence[str]) -> int:
+    while True:
+        message = session.receive_bytes(timeout=None)
+        channel, data = message[0], message[1:]
+        if channel in output:
+            output[channel].write(data)
+            output[channel].flush()
+        elif channel == _ERROR:
+            return _exit_code(json.loads(data), command)
+
+
+def _exit_code(status: Object, command: Sequence[str]) -> int:
+    if status.get("status") == "Success":
+        return 0
+    for cause in (status.get("details") or {}).get("causes") or []:
+        if cause.get("reason") == "ExitCode":
+            return int(cause["message"])
+    text = str(status.get("message", ""))
+    if "not found" in text or "no such file" in text:
+        raise UserError(f"the container has no program {command[0]!r}", fix="name one that its image has")
+    raise Unreachable(f"the command could not be run: {' '.join(text.split())[:300]}", fix="try again")
+
+
+def _send(session: WebSocketSession, source: BinaryIO, over: threading.Event) -> None:
+    """Hand our input over until it ends or the command does."""
+    from httpx2.websockets import HTTPXWSException
+
+    try:
+        while not over.is_set():
+            if not _has_input(source):
+                continue
+            data = source.read1(_CHUNK) if hasattr(source, "read1") else source.read(_CHUNK)
+            session.send_bytes(bytes((_STDIN,)) + data if data else bytes((_CLOSE, _STDIN)))
+            if not data:
+                return
+    except HTTPXWSException:
+        return  # the command has ended: nobody wants the rest
+
+
+def _has_input(source: BinaryIO) -> bool:
+    try:
+        return bool(select.select([source], [], [], 0.2)[0])
+    except (OSError, ValueError):
+        return True  # not a file of the system: reading it never blocks
+
+
+@contextlib.contextmanager
+def _raw_terminal() -> Iterator[None]:
+    """Every key goes to the command, Ctrl-C too; afterwards the terminal is as it was."""
+    import termios
+    import tty as terminal
+
+    if not sys.stdin.isatty():
+        raise UserError("-t needs a terminal, and standard input is none", fix="leave -t out")
+    number = sys.stdin.fileno()
+    before = termios.tcgetattr(number)
+    terminal.setraw(number)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(number, termios.TCSADRAIN, before)
+
+
+@contextlib.contextmanager
+def _resizing(session: WebSocketSession) -> Iterator[None]:
+    """Tell the command how large our terminal is, now and whenever that changes."""
+
+    def tell(*_: object) -> None:
+        columns, lines = shutil.get_terminal_size()
+        size = json.dumps({"Width": columns, "Height": lines}).encode()
+        session.send_bytes(bytes((_RESIZE,)) + size)
+
+    tell()
+    if threading.current_thread() is not threading.main_thread() or os.name != "posix":
+        yield
+        return
+    before = signal.signal(signal.SIGWINCH, tell)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGWINCH, before)

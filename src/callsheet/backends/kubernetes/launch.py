@@ -1,0 +1,146 @@
+"""Starting a run in a cluster, and giving it another size: render, check whose names they are, apply."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from callsheet import contract
+from callsheet.backends.kubernetes import names
+from callsheet.backends.kubernetes.api import Api, Object
+from callsheet.backends.kubernetes.apply import (
+    Change,
+    Key,
+    apply_all,
+    check_owner,
+    key_of,
+    look,
+    owned,
+    preview,
+)
+from callsheet.backends.kubernetes.observe import find_book, observe
+from callsheet.backends.kubernetes.refusals import Refused
+from callsheet.backends.kubernetes.render import render
+from callsheet.backends.kubernetes.run import KubernetesRun
+from callsheet.backends.kubernetes.status import Observed, assess
+from callsheet.backends.kubernetes.workdir import collect
+from callsheet.backends.local.registry import new_run_id
+from callsheet.backends.sizes import check_sizes
+from callsheet.errors import CallsheetError
+from callsheet.spec.dump import to_yaml
+from callsheet.spec.experiment import Experiment
+
+KEY_FILE = "run.key"
+
+
+def start(api: Api, experiment: Experiment, base: Path, source: str, *, detach: bool) -> KubernetesRun:
+    """Start a run, or change the one that is there. What cannot be started leaves nothing behind."""
+    prepared = prepare(api, experiment, base)
+    fresh = prepared.live[key_of(prepared.book)] is None
+    try:
+        apply_all(api, prepared.book, prepared.others, prepared.live)
+    except CallsheetError:
+        if fresh:
+            api.delete("ConfigMap", prepared.book["metadata"]["name"])
+        raise
+    run = KubernetesRun(api, experiment.name, prepared.run, attached=not detach)
+    if not detach:
+        run.kept.begin(source or to_yaml(experiment))
+    return run
+
+
+def changes(api: Api, experiment: Experiment, base: Path) -> list[Change]:
+    """What `start` would do."""
+    prepared = prepare(api, experiment, base)
+    return preview(api, prepared.book, prepared.others, prepared.live)
+
+
+class Prepared:
+    """The objects of a run beside what the cluster holds under their names."""
+
+    def __init__(self, run: str, book: Object, others: list[Object], live: dict[Key, Object | None]) -> None:
+        self.run = run
+        self.book = book
+        self.others = others
+        self.live = live
+
+
+def prepare(api: Api, experiment: Experiment, base: Path) -> Prepared:
+    """Render for the run that is alive, else for a new one; refuse when a name is somebody else's."""
+    workdir = experiment.spec.workdir
+    folder = collect((base / workdir.path).resolve(), workdir.exclude)
+    render(experiment, "check", folder)  # every mistake of the file before the cluster is asked
+    run, started = _run_of(api, experiment.name)
+    book, *others = render(experiment, run, folder)
+    book["metadata"]["annotations"] = {names.STARTED: started}
+    for made in (book, *others):
+        made["metadata"].pop(
+            "namespace", None
+        )  # the client's own namespace, which was chosen with it in mind
+    key = _key(experiment.name, run)
+    live = look(api, [book, *others, key])
+    check_owner(live, experiment.name, api.namespace)
+    there = live[key_of(key)]
+    if there is None:
+        others.insert(0, key)
+    else:
+        live.pop(key_of(key))
+    return Prepared(run, book, others, live)
+
+
+def _run_of(api: Api, experiment: str) -> tuple[str, str]:
+    """Id and start of the run that is alive, else of a new one."""
+    book = find_book(api, experiment)
+    if book is not None:
+        observed = observe(api, experiment, events=False, book=book)
+        if not assess(observed, time.time()).status.done:
+            return observed.run, f"{observed.created:.3f}"
+    return new_run_id(), f"{time.time():.3f}"
+
+
+def _key(experiment: str, run: str) -> Object:
+    """The Secret with the run's key: made once, never rendered, never changed."""
+    key = base64.b64encode(secrets.token_bytes(32)).decode()
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": names.keys(experiment), "labels": names.labels(experiment, run)},
+        "data": {KEY_FILE: key},
+    }
+
+
+def make_key(api: Api, experiment: str) -> bool:
+    """Make the key Secret for manifests that were piped to kubectl; False when it is there already."""
+    book = find_book(api, experiment)
+    made = _key(experiment, book["data"][contract.RUN] if book else "")
+    try:
+        api.create(owned(made, book) if book else made)
+    except Refused as error:
+        if error.code != 409:
+            raise
+        return False
+    return True
+
+
+def resize(api: Api, observed: Observed, replicas: Mapping[str, int]) -> None:
+    """Write the new sizes into the book, then into the Jobs and StatefulSets."""
+    experiment = Experiment.model_validate(observed.experiment)
+    check_sizes(experiment, replicas)
+    sizes = {
+        role.name: int(observed.book["data"][f"{contract.REPLICAS}.{role.name}"])
+        for role in experiment.spec.roles
+    } | dict(replicas)
+    book = render(experiment, observed.run, {}, replicas=sizes)[0]
+    book["metadata"].pop("namespace", None)
+    book["metadata"]["annotations"] = {names.STARTED: f"{observed.created:.3f}"}
+    api.apply(book)
+    for role in experiment.spec.roles:
+        if role.name in replicas:
+            size = replicas[role.name]
+            stateful = role.restart.policy == "Always"
+            change = {"replicas": size} if stateful else {"completions": size, "parallelism": size}
+            kind = "StatefulSet" if stateful else "Job"
+            api.patch(kind, names.workload(experiment.name, role.name), {"spec": change})

@@ -1,0 +1,193 @@
+"""Why a replica waits or ended, in one line that a person understands. Pure: from pods and events to words."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from callsheet import contract
+from callsheet.backends.kubernetes.refusals import explain_limit
+
+Object = dict[str, Any]
+
+_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
+_CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+_NODES = re.compile(r"^\d+/(?P<all>\d+) nodes are available: (?P<why>.*?)\.(?:\s|$)", re.DOTALL)
+_PART = re.compile(r"^(?P<count>\d+) (?P<what>.+)$", re.DOTALL)
+_TAINT = re.compile(r"untolerated taint(?:\(s\))? ?(?:\{(?P<taint>[^}]*)\})?")
+_CLAIM = re.compile(r'persistentvolumeclaim "(?P<name>[^"]+)" not found')
+
+
+def waiting(pod: Object, events: Sequence[Object] = ()) -> str:
+    """Why a pod is not ready; empty when nothing is known to stand in its way."""
+    status = pod.get("status", {})
+    for condition in status.get("conditions") or []:
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return unschedulable(condition.get("message", ""), pod)
+    containers = containers_of(status)
+    for container in containers:
+        said = _container_waits(container)
+        if said:
+            return said
+    told = [event for event in events if (event.get("involvedObject") or {}).get("uid") == uid(pod)]
+    blocked = [event for event in told if event.get("reason", "").startswith("Failed")]
+    if status.get("phase") == "Pending" and blocked:
+        return shorten(blocked[-1].get("message", ""))
+    if status.get("phase") == "Pending":
+        return "its containers are being made" if containers else "it waits for a node"
+    silent = [container["name"] for container in containers if _runs(container) and not container["ready"]]
+    if silent:
+        which = f"{silent[0]}: " if len(containers) > 1 else ""
+        return f"{which}its readiness probe has not answered yes yet"
+    return ""
+
+
+def unschedulable(message: str, pod: Object) -> str:
+    """The scheduler's message in words."""
+    claim = _CLAIM.search(message)
+    if claim:
+        return f"there is no persistent volume claim {claim['name']!r} in its namespace"
+    if "unbound immediate PersistentVolumeClaims" in message:
+        claims = ", ".join(_claims(pod))
+        return (
+            f"its volume claim {claims} is not bound: no volume fits and no storage class makes one"
+            if claims
+            else "its volume claim is not bound"
+        )
+    found = _NODES.match(message)
+    if not found:
+        return f"no node fits: {shorten(message)}" if message else "it waits for a node"
+    parts = [part for part in map(_PART.match, found["why"].split(", ")) if part]
+    reasons = [(int(part["count"]), _node_lacks(part["what"])) for part in parts]
+    gpu = _gpus(pod)
+    if reasons and gpu and all("GPU" in words for _, words in reasons):
+        asked = "a GPU" if gpu == 1 else f"{gpu} GPUs"
+        return f"no node has {asked} free for it ({found['all']} nodes looked at)"
+    if not reasons:
+        return f"no node fits: {shorten(found['why'])}"
+    shown = "; ".join(f"{count} {words}" for count, words in reasons)
+    return f"no node fits; of {found['all']}: {shown}"
+
+
+def _node_lacks(what: str) -> str:
+    if what.startswith("Insufficient "):
+        resource = what.removeprefix("Insufficient ")
+        return (
+            "without a free GPU" if resource == contract.GPU_RESOURCE else f"with too little free {resource}"
+        )
+    taint = _TAINT.search(what)
+    if taint:
+        return f"with a taint it does not tolerate ({(taint['taint'] or '').strip(': ') or 'unnamed'})"
+    if "node affinity/selector" in what or "node selector" in what:
+        return "not matching its nodeSelector or affinity"
+    if "were unschedulable" in what:
+        return "closed to new pods"
+    if "pod anti-affinity" in what or "pod affinity" in what:
+        return "not matching its pod affinity rules"
+    if "volume node affinity" in what:
+        return "from which its volume cannot be reached"
+    return what.replace("node(s) ", "")
+
+
+def _container_waits(container: Object) -> str:
+    state = (container.get("state") or {}).get("waiting") or {}
+    reason, message = state.get("reason", ""), state.get("message", "")
+    if reason in _IMAGE:
+        return f"the image {container['image']!r} cannot be pulled: {_image_trouble(reason, message)}"
+    if reason == "CrashLoopBackOff":
+        return f"{container['name']} keeps ending ({ended(container)}) and is started again after a pause"
+    if reason in _CONFIG:
+        return f"{container['name']} cannot be started: {shorten(message)}"
+    return ""
+
+
+def _image_trouble(reason: str, message: str) -> str:
+    low = message.lower()
+    if reason == "InvalidImageName":
+        return "that is not the name of an image"
+    if reason == "ErrImageNeverPull":
+        return "it is not on the node and its imagePullPolicy is Never"
+    for words, said in (
+        (("unauthorized", "authentication", "denied", "forbidden"), "the registry wants credentials (see imagePullSecrets)"),
+        (("not found", "manifest unknown", "does not exist"), "the registry does not have it"),
+        (("no such host", "dial tcp", "timeout", "connection refused", "eof"), "its registry does not answer"),
+    ):  # fmt: skip
+        if any(word in low for word in words):
+            return said
+    return shorten(message) or "the node gave no reason"
+
+
+def ended(container: Object, limit: str = "") -> str:
+    """How a container last ended."""
+    state = terminated(container)
+    if not state:
+        return "no trace of how"
+    code = int(state.get("exitCode", 0))
+    reason = state.get("reason", "")
+    if reason == "OOMKilled":
+        return f"killed for using more memory than its limit{f' of {limit}' if limit else ''}"
+    if reason in ("StartError", "ContainerCannotRun"):
+        return f"its program could not be started: {_start_trouble(state.get('message', ''))}"
+    if code > 128:
+        try:
+            return f"killed by {signal.Signals(code - 128).name}"
+        except ValueError:
+            return f"exit code {code}"
+    return f"exit code {code}"
+
+
+def _start_trouble(message: str) -> str:
+    found = re.search(r'exec: \\?"(?P<name>[^"\\]+)\\?": (?P<why>[^"\n]+)', message)
+    return f"{found['name']}: {found['why'].split(':')[0].strip()}" if found else shorten(message)
+
+
+def terminated(container: Object) -> Object:
+    """How the container ended now or the last time; empty when it never did."""
+    for key in ("state", "lastState"):
+        state: Object | None = (container.get(key) or {}).get("terminated")
+        if state:
+            return state
+    return {}
+
+
+def cannot_create(events: Iterable[Object], owner: str) -> str:
+    """Why a Job or StatefulSet cannot make its pods."""
+    told = [event for event in events if (event.get("involvedObject") or {}).get("uid") == owner]
+    blocked = [event for event in told if event.get("reason") == "FailedCreate"]
+    if not blocked:
+        return ""
+    newest = max(blocked, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
+    message = newest.get("message", "")
+    return explain_limit(message) or shorten(message)
+
+
+def containers_of(status: Object) -> list[Object]:
+    """Statuses of all containers, those beside the main one last."""
+    return [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]
+
+
+def uid(found: Object) -> str:
+    """The object's own id."""
+    return str(found["metadata"].get("uid", ""))
+
+
+def shorten(text: str, length: int = 200) -> str:
+    """One line of bounded length."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= length else f"{flat[: length - 1]}…"
+
+
+def _runs(container: Object) -> bool:
+    return "running" in (container.get("state") or {})
+
+
+def _gpus(pod: Object) -> int:
+    limits = [c.get("resources", {}).get("limits", {}) for c in pod.get("spec", {}).get("containers", [])]
+    return sum(int(limit.get(contract.GPU_RESOURCE, 0)) for limit in limits)
+
+
+def _claims(pod: Object) -> list[str]:
+    volumes = pod.get("spec", {}).get("volumes", [])
+    return [v["persistentVolumeClaim"]["claimName"] for v in volumes if "persistentVolumeClaim" in v]

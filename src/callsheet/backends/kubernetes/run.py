@@ -1,0 +1,248 @@
+"""A handle on one run in a cluster: looks at it, changes it, and, while attached, ends it by the lifecycle's rules.
+
+The run lives in the cluster. Losing the connection, or this process, changes nothing about it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from callsheet import contract
+from callsheet.backends.base import LogLine, LogQuery, Status, Target
+from callsheet.backends.kubernetes import names, reasons
+from callsheet.backends.kubernetes.api import Api, Object
+from callsheet.backends.kubernetes.apply import WORKLOADS, parallel, wait_until
+from callsheet.backends.kubernetes.keep import KeptRun
+from callsheet.backends.kubernetes.lifecycle import Verdict
+from callsheet.backends.kubernetes.logs import Following, read_once
+from callsheet.backends.kubernetes.observe import observe
+from callsheet.backends.kubernetes.refusals import Refused, Unreachable
+from callsheet.backends.kubernetes.status import Assessment, Observed, assess, index_of, role_of
+from callsheet.errors import RetryError, UserError
+
+_SLOWEST_LOOK = 5.0
+_LAST_WORDS = 3
+_GOING = 120.0
+
+
+class KubernetesRun:
+    """One run of an experiment in one namespace."""
+
+    outlives_us = True
+
+    def __init__(self, api: Api, experiment: str, run: str, *, attached: bool = False) -> None:
+        self.api = api
+        self.id = run
+        self.experiment = experiment
+        self.attached = attached
+        """Whether this client ends the run when its file says so."""
+        self.kept = KeptRun.of(experiment, run)
+        self._words: dict[tuple[str, int], str] = {}
+
+    def attach(self) -> None:
+        """End the run by its rules from now on, and keep the logs that pass."""
+        self.attached = True
+        self.kept.begin(json.dumps(self._observe(events=False).experiment, indent=2))
+
+    def status(self) -> Status:
+        """The run now."""
+        return self._assess().status
+
+    def _observe(self, *, events: bool = True) -> Observed:
+        observed = observe(self.api, self.experiment, events=events)
+        if observed.run != self.id:
+            raise UserError(
+                f"the run {self.id} of {self.experiment} is gone: the run {observed.run} took its place",
+                fix=f"look at that one: callsheet status --on kubernetes {observed.run}",
+            )
+        return observed
+
+    def _assess(self) -> Assessment:
+        observed = self._observe()
+        found = assess(observed, time.time())
+        self._add_last_words(observed, found.status)
+        if self.kept.exists:
+            found.status.folder = found.status.folder or str(self.kept.folder)
+        return found
+
+    def _add_last_words(self, observed: Observed, status: Status) -> None:
+        """The last lines of what keeps ending: the first thing that anyone would look for."""
+        for replica in [r for r in status.replicas if "keeps ending" in r.reason][:_LAST_WORDS]:
+            pod = observed.newest(replica.role)[replica.index]
+            crashed = next(c for c in reasons.containers_of(pod["status"]) if "waiting" in c["state"])
+            key = (reasons.uid(pod), int(crashed["restartCount"]))
+            if key not in self._words:
+                params = {"container": crashed["name"], "tailLines": str(_LAST_WORDS), "previous": "true"}
+                try:
+                    log = b"".join(self.api.log(pod["metadata"]["name"], params))
+                except (Refused, Unreachable):
+                    continue
+                self._words[key] = " ↵ ".join(log.decode(errors="replace").strip().splitlines())
+            if self._words[key]:
+                replica.reason += f"; its last lines: {reasons.shorten(self._words[key])}"
+
+    def watch(self, interval: float = 0.5) -> Iterator[Status]:
+        """The run now and again until it has ended. A cluster that does not answer is waited for, visibly."""
+        last: Status | None = None
+        while True:
+            began = time.monotonic()
+            try:
+                found = self._assess()
+                if self.attached and found.verdict:
+                    self._end(found.verdict)
+                    found = self._assess()
+            except Unreachable as error:
+                if last is None:
+                    raise
+                yield replace(last, warnings=[*last.warnings, f"{error.message}; trying again"])
+                time.sleep(interval)
+                continue
+            last = found.status
+            yield last
+            if last.done:
+                if self.attached:
+                    self.kept.end(last)
+                return
+            # A look costs the API server the more the more pods there are.
+            pause = min(_SLOWEST_LOOK, max(interval, len(last.replicas) / 200))
+            time.sleep(max(0.0, began + pause - time.monotonic()))
+
+    def wait(self, timeout: float | None = None) -> Status:
+        """Block until the run has ended."""
+        limit = None if timeout is None else time.monotonic() + timeout
+        for status in self.watch():
+            if status.done:
+                return status
+            if limit is not None and time.monotonic() > limit:
+                raise RetryError(
+                    f"the run {self.id} is still {status.phase} after {timeout:g} s", fix="wait longer"
+                )
+        raise AssertionError("watch ends with a finished run")
+
+    def logs(self, query: LogQuery | None = None) -> Iterator[LogLine]:
+        """Lines of output; of pods that are gone, what this machine has kept."""
+        query = query or LogQuery()
+        if query.follow:
+            yield from Following(self.api, query, self._look, self.kept if self.attached else None).lines()
+            return
+        observed = self._observe(events=False)
+        yield from read_once(self.api, observed.pods, query)
+        there = {(role_of(pod), index_of(pod)) for pod in observed.pods}
+        for replica in assess(observed, time.time()).status.replicas:
+            chosen = not query.targets or any(t.matches(replica.role, replica.index) for t in query.targets)
+            if chosen and (replica.role, replica.index) not in there:
+                yield from self.kept.lines(replica.role, replica.index, query)
+
+    def _look(self) -> tuple[list[Object], bool]:
+        observed = self._observe(events=False)
+        return observed.pods, assess(observed, time.time()).status.done
+
+    def scale(self, replicas: Mapping[str, int]) -> Status:
+        """Change the size of elastic roles: the book first, so that those who start see the new addresses."""
+        from callsheet.backends.kubernetes.launch import resize
+
+        observed = self._observe(events=False)
+        self._check_alive(observed)
+        resize(self.api, observed, replicas)
+        return self.status()
+
+    def restart(self, targets: Sequence[Target]) -> list[str]:
+        """Evict the pods of replicas; their Job or StatefulSet makes new ones, and no failure is counted."""
+        observed = self._observe(events=False)
+        self._check_alive(observed)
+        chosen = {
+            f"{role_of(pod)}/{index_of(pod)}": pod["metadata"]["name"]
+            for pod in observed.pods
+            if pod["status"].get("phase") in ("Pending", "Running")
+            and any(target.matches(role_of(pod), index_of(pod) or 0) for target in targets)
+        }
+        if not chosen:
+            raise UserError(
+                "none of these replicas has a pod that could be restarted",
+                fix=f"see: callsheet status --on kubernetes {self.id}",
+            )
+        parallel(self.api.evict, chosen.values())
+        return sorted(chosen)
+
+    def _check_alive(self, observed: Observed) -> None:
+        if observed.outcome or assess(observed, time.time()).status.done:
+            raise UserError(f"the run {self.id} has ended", fix="start a new one: callsheet run")
+
+    def stop(self, *, kill: bool = False, reason: str = "", code: int | None = None) -> None:
+        """End every pod; with `kill`, at once."""
+        observed = self._observe(events=False)
+        if assess(observed, time.time()).status.done:
+            return
+        if observed.outcome is None:
+            code = contract.EXIT_STOPPED if code is None else code
+            self._end(Verdict(self.id, "Stopped", reason or "stopped", code, time.time()), observed)
+        if kill:
+            pods = [p["metadata"]["name"] for p in observed.pods if not _is_over(p)]
+            parallel(lambda pod: self.api.delete("Pod", pod, grace=0), pods)
+
+    def _end(self, verdict: Verdict, observed: Observed | None = None) -> None:
+        """Write down how the run ends, once, then end what still runs."""
+        observed = observed or self._observe(events=False)
+        if observed.outcome is None:
+            version = observed.book["metadata"]["resourceVersion"]
+            note = {names.OUTCOME: json.dumps(verdict.to_data())}
+            body = {"metadata": {"annotations": note, "resourceVersion": version}}
+            try:
+                self.api.patch("ConfigMap", observed.book["metadata"]["name"], body)
+            except Refused as error:
+                if error.code == 409:
+                    return  # somebody else changed the book: the next look tells what they did
+                raise
+        clean = (observed.experiment["spec"].get("lifecycle") or {}).get("cleanPods", "Running")
+        if clean == "None" and verdict.phase != "Stopped":
+            return
+        parallel(self._halt, observed.workloads.values())
+        if clean == "All":
+            parallel(lambda pod: self.api.delete("Pod", pod["metadata"]["name"]), observed.pods)
+
+    def _halt(self, workload: Object) -> None:
+        """A suspended Job ends its pods and keeps its counts; so does a StatefulSet of none."""
+        conditions = (workload.get("status") or {}).get("conditions") or []
+        over = any(c["type"] in ("Complete", "Failed") and c["status"] == "True" for c in conditions)
+        stateful = "serviceName" in workload["spec"]
+        kind = WORKLOADS[1] if stateful else WORKLOADS[0]
+        if not over:
+            change = {"replicas": 0} if stateful else {"suspend": True}
+            self.api.patch(kind, workload["metadata"]["name"], {"spec": change})
+
+    def exec(self, target: Target, command: Sequence[str]) -> int:
+        """Run a command in a replica's container; its exit code."""
+        from callsheet.backends.kubernetes.exec import run_in_pod
+
+        return run_in_pod(self.api, self.pod(target), target.container or "", command)
+
+    def pod(self, target: Target) -> Object:
+        """The pod of a replica."""
+        pod = self._observe(events=False).newest(target.role).get(target.index or 0)
+        if pod is None or pod["status"].get("phase") != "Running":
+            shown = f"{target.role}/{target.index or 0}"
+            raise UserError(
+                f"{shown} does not run now", fix=f"see why: callsheet status --on kubernetes {self.id}"
+            )
+        return pod
+
+    def delete(self) -> None:
+        """Remove every object of the run; results in its storage stay."""
+        if not self.status().done:
+            raise UserError(
+                f"the run {self.id} has not ended", fix=f"stop it first: callsheet stop {self.id}"
+            )
+        self.api.delete("ConfigMap", names.book(self.experiment))
+        labels = names.selector(self.experiment)
+        wait_until(
+            lambda: not any(self.api.objects(kind, labels) for kind in ("Pod", *WORKLOADS, "ConfigMap")),
+            _GOING,
+            f"some objects of {self.experiment} are still there",
+        )
+
+
+def _is_over(pod: Object) -> bool:
+    return pod["status"].get("phase") in ("Succeeded", "Failed")

@@ -1,0 +1,33 @@
+"""Whether a role may be given another size while it runs: the same answer on every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from callsheet.errors import UserError
+from callsheet.spec.experiment import Experiment, Role
+
+
+def find_role(experiment: Experiment, name: str) -> Role:
+    """The role of that name."""
+    roles = {role.name: role for role in experiment.spec.roles}
+    if name not in roles:
+        close = get_close_matches(name, roles, n=1)
+        fix = f"did you mean {close[0]!r}?" if close else f"choose one of: {', '.join(roles)}"
+        raise UserError(f"the experiment has no role {name!r}", fix=fix)
+    return roles[name]
+
+
+def check_sizes(experiment: Experiment, replicas: Mapping[str, int]) -> None:
+    """Refuse a size that the file does not allow."""
+    for name, count in replicas.items():
+        role = find_role(experiment, name)
+        if role.scale is None:
+            fix = f"make it elastic in the file, `scale: {{min: 1, max: {max(count, role.replicas)}}}`, and run it again"
+            raise UserError(f"the role {name!r} has a fixed size of {role.replicas}", fix=fix)
+        if not role.scale.min <= count <= role.scale.max:
+            bounds = f"from {role.scale.min} to {role.scale.max}"
+            raise UserError(
+                f"{name}={count} is out of bounds", fix=f"choose a number {bounds}, or change `scale`"
+            )
