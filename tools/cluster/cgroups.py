@@ -11,6 +11,7 @@ On cgroup v1 the branch exists under every controller; on v2 there is one tree.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -106,15 +107,16 @@ class Branch:
 
     def kill(self, unit: str = "", seconds: float = 20) -> None:
         """End every process of the cluster (or of one unit) as a power cut would."""
+        seen: dict[int, str] = {}
 
         def nobody_left() -> bool:
-            left = self.processes(unit) - {os.getpid()}
+            left = self.processes(unit)
             for pid in left:
-                try:
+                seen.setdefault(pid, _birth(pid))
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-            return not left
+            # A process leaves its cgroup a moment before it has let go of its namespaces.
+            return not left and not any(birth and _birth(pid) == birth for pid, birth in seen.items())
 
         wait_until(nobody_left, f"the processes of cluster {self.cluster!r} to end", seconds)
 
@@ -151,6 +153,15 @@ def _numbers_of(pid: int) -> list[int]:
     except OSError:
         return []
     return [int(n) for line in status.splitlines() if line.startswith("NSpid:") for n in line.split()[1:]]
+
+
+def _birth(pid: int) -> str:
+    """When a process began; empty if it has ended, though nobody may have asked for its exit code yet."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if state in "ZX" else fields[18]
 
 
 def _removed(top: Path) -> bool:

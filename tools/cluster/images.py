@@ -22,11 +22,14 @@ DOCKERFILE = REPOSITORY / "images" / "Dockerfile"
 PYTHON = "3.11"
 _BASE_PACKAGES = "ca-certificates,python3,python3-venv"
 
+# What the builders mount is seen by nobody else, and goes with them when they are killed.
+_ALONE = ("nice", "-n", "19", "unshare", "--mount", "--propagation", "private")
+
 
 def _buildah(*words: str | Path) -> str:
     # A storage of our own: the developer's images are none of our business.
     own = cache() / "buildah"
-    return run(["nice", "-n", "19", "buildah", "--root", own / "root", "--runroot", own / "run", *words])
+    return run([*_ALONE, "buildah", "--root", own / "root", "--runroot", own / "run", *words])
 
 
 def _exists(reference: str) -> bool:
@@ -45,9 +48,7 @@ def base_image() -> str:
         root = Path(scratch) / "root"
         run(
             [
-                "nice",
-                "-n",
-                "19",
+                *_ALONE,
                 "debootstrap",
                 "--variant=minbase",
                 f"--include={_BASE_PACKAGES}",
