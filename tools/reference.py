@@ -67,7 +67,7 @@ def cli_page() -> str:
 
 
 def _verb(verb: str) -> Iterator[str]:
-    command: click.Command = importlib.import_module(f"callsheet.cli.{verb}").command
+    command: click.Command = importlib.import_module(f"callsheet.cli.{verb.replace('-', '_')}").command
     context = click.Context(command, info_name=f"callsheet {verb}")
     yield f"### callsheet {verb}"
     yield ""

@@ -74,6 +74,11 @@ class FakeRun:
     def experiment(self) -> str:
         return self.states[0].experiment
 
+    outlives_us = False
+
+    def attach(self) -> None:
+        self.asked.append("attach")
+
     def status(self) -> Status:
         return self.states[-1]
 
@@ -102,7 +107,7 @@ class FakeRun:
         self.asked.append(("kill" if kill else "stop", code))
         self.stopped.set()
 
-    def exec(self, target: Target, command: Sequence[str]) -> int:
+    def exec(self, target: Target, command: Sequence[str], *, stdin: bool = False, tty: bool = False) -> int:
         self.asked.append(("exec", target, list(command)))
         return 7
 

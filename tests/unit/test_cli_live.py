@@ -11,7 +11,7 @@ from rich.console import Console
 
 from callsheet.backends.base import LogLine
 from callsheet.backends.status import Status
-from callsheet.cli.attach import Attachment
+from callsheet.cli.attachment import Attachment
 from callsheet.cli.live import LiveScreen, view
 from callsheet.cli.prefix import Prefixes
 from callsheet.cli.screens import PlainScreen, Shown

@@ -135,8 +135,11 @@ class Run(Protocol):
         `reason` and `code` become the run's own, if it has none yet.
         """
 
-    def exec(self, target: Target, command: Sequence[str]) -> int:
-        """Run a command beside a replica with its environment; its exit code."""
+    def exec(self, target: Target, command: Sequence[str], *, stdin: bool = False, tty: bool = False) -> int:
+        """Run a command beside a replica with its environment; its exit code.
+
+        `stdin` hands our input over and `tty` makes it a terminal, where the command does not run in ours anyway.
+        """
 
     def delete(self) -> None:
         """Remove the finished run with its results."""
@@ -168,6 +171,7 @@ class Backend(Protocol):
 
 _BACKENDS: dict[str, tuple[str, str]] = {
     "local": ("callsheet.backends.local.backend", "LocalBackend"),
+    "kubernetes": ("callsheet.backends.kubernetes.backend", "KubernetesBackend"),
 }
 
 

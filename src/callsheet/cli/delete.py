@@ -28,7 +28,7 @@ from callsheet.errors import UserError
 @options.on
 def command(runs: tuple[str, ...], older_than: float | None, yes: bool, dry_run: bool, on: str) -> int:
     """Remove finished runs with their results and logs. It says what goes, and asks, before anything is removed."""
-    backend = base.backend(on)
+    backend = options.backend(on)
     if bool(runs) == (older_than is not None):
         raise UserError(
             "delete needs to know what to delete", fix="name finished runs, or write --older-than 7d"

@@ -22,7 +22,7 @@ def command(run: str, role: str, words: tuple[str, ...], on: str) -> int:
     \b
     callsheet join cartpole actor -- python -m pdb actor.py
     """
-    found = base.backend(on).find(run)
+    found = options.backend(on).find(run)
     # Not in the protocol: on a cluster nobody's terminal is part of the experiment's network.
     start: Callable[[str, Sequence[str]], int] | None = getattr(found, "join", None)
     if start is None:

@@ -149,7 +149,7 @@ def _roles(shown: Shown, status: Status, room: int) -> Table:
 
 
 def _row(shown: Shown, role: RoleStatus, replicas: Iterable[ReplicaStatus]) -> list[RenderableType]:
-    running = [replica for replica in replicas if any(c.pid for c in replica.containers)]
+    running = [replica for replica in replicas if replica.uptime]
     usage = shown.usage.get(role.name)
     oldest = max((replica.uptime for replica in running), default=None)
     return [

@@ -39,7 +39,7 @@ def command(
     TARGET is ROLE, ROLE/INDEX or ROLE/INDEX/CONTAINER. With -f, replicas that appear later are followed too.
     Without RUN it is the newest active run; `callsheet logs actor/0` works then as well.
     """
-    found, wanted = _chosen(base.backend(on), run, [base.Target.parse(text) for text in targets])
+    found, wanted = _chosen(options.backend(on), run, [base.Target.parse(text) for text in targets])
     status = found.status()
     for target in wanted:
         # A replica that is not there yet can be waited for; a role that is not in the file never comes.

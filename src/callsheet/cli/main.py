@@ -25,6 +25,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Run": {
         "run": "Run experiments and show them until they end.",
+        "attach": "Take up a run again that goes on without you.",
         "join": "Start one more member of a role in this terminal.",
         "scale": "Change the number of replicas of elastic roles.",
         "restart": "Stop replicas and start them again.",
@@ -55,7 +56,6 @@ _ELSEWHERE = {
     "ls": "ps",
     "describe": "status",
     "top": "status",
-    "attach": "logs",
     "rm": "delete",
     "remove": "delete",
     "new": "init",
@@ -78,7 +78,9 @@ class Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command: click.Command = importlib.import_module(f"callsheet.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(
+            f"callsheet.cli.{cmd_name.replace('-', '_')}"
+        ).command
         return command
 
     def resolve_command(
@@ -91,7 +93,7 @@ class Group(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, verbs in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(verb.ljust(10), summary) for verb, summary in verbs.items()])
+                formatter.write_dl([(verb.ljust(12), summary) for verb, summary in verbs.items()])
 
     def shell_complete(
         self, ctx: click.Context, incomplete: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -44,16 +45,58 @@ def files(function: Decorated) -> Decorated:
 
 
 def on(function: Decorated) -> Decorated:
-    """`--on`: which backend."""
-    return click.option(
-        "--on",
-        type=click.Choice(base.names()),
-        default=base.names()[0],
-        envvar="CALLSHEET_ON",
-        show_default=True,
-        show_envvar=True,
-        help="The backend.",
-    )(function)
+    """`--on`, `--context` and `-n`: which backend, and which place of it. `backend` makes use of them."""
+    for option in (
+        click.option(
+            "-n",
+            "--namespace",
+            metavar="NAME",
+            expose_value=False,
+            callback=_note,
+            help="The namespace, on Kubernetes; the context's unless given.",
+        ),
+        click.option(
+            "--context",
+            metavar="NAME",
+            expose_value=False,
+            callback=_note,
+            help="The context of the kubeconfig, on Kubernetes; the current one unless given.",
+        ),
+        click.option(
+            "--on",
+            type=click.Choice(base.names()),
+            default=base.names()[0],
+            envvar="CALLSHEET_ON",
+            show_default=True,
+            show_envvar=True,
+            help="The backend.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def _note(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    ctx.meta[f"callsheet.{param.name}"] = value or ""
+
+
+def backend(name: str, *, everywhere: bool = False) -> base.Backend:
+    """The backend of that name at the place that `--context`, `-n` and `-A` say."""
+    meta = click.get_current_context().meta
+    place = base.Place(
+        meta.get("callsheet.context", ""), meta.get("callsheet.namespace", ""), everywhere=everywhere
+    )
+    return base.backend(name, place) if place != base.Place() else base.backend(name)
+
+
+def where(name: str) -> str:
+    """The options that lead to the same place again: `` --on kubernetes -n team``; empty for the default."""
+    meta = click.get_current_context().meta
+    words = [f"--on {name}"] if name != (os.environ.get("CALLSHEET_ON") or base.names()[0]) else []
+    for option, flag in (("context", "--context"), ("namespace", "-n")):
+        value = meta.get(f"callsheet.{option}")
+        words += [f"{flag} {value}"] if value else []
+    return "".join(f" {word}" for word in words)
 
 
 def form(*choices: str) -> Callable[[Decorated], Decorated]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from callsheet.backends import base
 from callsheet.cli import options, output
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], on: str, form: str | 
 
     The table shows the first replicas of each role; `-o wide` all of them with their environment.
     """
-    backend = base.backend(on)
+    backend = options.backend(on)
     plans = [backend.plan(item.experiment, base=item.base) for item in options.load(files, sets)]
     if form in ("json", "yaml"):
         # One experiment is one object; several are a list.

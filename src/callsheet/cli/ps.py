@@ -17,12 +17,13 @@ HEADER: tuple[str, ...] = ("RUN", "EXPERIMENT", "PHASE", "READY", "RESTARTS", "A
 
 @click.command()
 @click.option("-a", "--all", "every", is_flag=True, help="Finished runs too.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In every namespace, on Kubernetes.")
 @options.watch
 @options.on
 @options.form("json", "yaml", "wide", "name")
-def command(every: bool, watch: bool, on: str, form: str | None) -> None:
+def command(every: bool, everywhere: bool, watch: bool, on: str, form: str | None) -> None:
     """List the runs that are active; with -a also those that have ended."""
-    backend = base.backend(on)
+    backend = options.backend(on, everywhere=everywhere)
 
     def now() -> list[base.Status]:
         return [status for status in backend.runs() if every or not status.done]
@@ -51,8 +52,11 @@ def shown(runs: Sequence[base.Status], form: str | None) -> str:
     if form == "name":
         return "\n".join(status.run for status in runs)
     header, rows = HEADER, [_row(status) for status in runs]
+    if any(status.namespace for status in runs):
+        header = ("NAMESPACE", *header)
+        rows = [(s.namespace, *row) for row, s in zip(rows, runs, strict=True)]
     if form == "wide":
-        header = (*HEADER, "SUPERVISOR", "REASON")
+        header = (*header, "SUPERVISOR", "REASON")
         rows = [(*row, str(s.supervisor or "-"), s.reason) for row, s in zip(rows, runs, strict=True)]
     return output.table(header, rows, cut=False)
 

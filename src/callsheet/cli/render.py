@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from callsheet.backends import base
 from callsheet.cli import options, output
 
 
@@ -12,10 +11,10 @@ from callsheet.cli import options, output
 @options.files
 @options.on
 def command(files: tuple[str, ...], sets: tuple[str, ...], on: str) -> None:
-    """Print what a backend would make of the files, as YAML: on this machine, the plan.
+    """Print what a backend would make of the files, as YAML: on this machine, the plan; on Kubernetes, the manifests.
 
-    Nothing is started. Several experiments come as several YAML documents.
+    Nothing is started and no cluster is asked. `callsheet render --on kubernetes -f x.yaml | kubectl apply -f -` works. Several experiments come as several YAML documents.
     """
-    backend = base.backend(on)
+    backend = options.backend(on)
     texts = [backend.render(item.experiment, base=item.base) for item in options.load(files, sets)]
     output.answer("---\n".join(text if text.endswith("\n") else text + "\n" for text in texts))

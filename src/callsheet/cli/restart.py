@@ -24,7 +24,7 @@ def command(run: str, targets: tuple[str, ...], every: bool, on: str) -> None:
             "restart needs to know what to restart: targets, or all of them",
             fix=f"name roles or replicas (`callsheet restart {run} actor/0`) or write --all",
         )
-    found = base.backend(on).find(run)
+    found = options.backend(on).find(run)
     status = found.status()
     chosen = [base.Target.parse(text) for text in targets] or [
         base.Target(role.name) for role in status.roles

@@ -19,7 +19,7 @@ def command(run: str, sizes: tuple[str, ...], on: str, form: str | None) -> None
     \b
     callsheet scale cartpole actor=8
     """
-    found = base.backend(on).find(run)
+    found = options.backend(on).find(run)
     before = {role.name: role.wanted for role in found.status().roles}
     wanted = dict(_size(text) for text in sizes)
     for role in wanted:

@@ -24,7 +24,7 @@ def command(run: str | None, watch: bool, on: str, form: str | None) -> None:
 
     RUN is a run's id, the beginning of one, or an experiment's name.
     """
-    found = options.find(base.backend(on), run)
+    found = options.find(options.backend(on), run)
     if not watch:
         output.answer(shown(found.status(), form))
         return
@@ -55,11 +55,12 @@ def _head(status: base.Status) -> str:
     facts = [
         ("run", status.run),
         ("experiment", status.experiment),
+        ("namespace", status.namespace),
         ("phase", phase if status.done else f"{phase}, {ready} of {wanted} ready"),
         ("reason", status.reason),
         ("started", f"{_clock(status.created)} ({words.age(time.time() - status.created)} ago)"),
         ("ended", f"{_clock(status.finished)}, exit code {status.exit_code}" if status.done else ""),
-        ("folder", output.short_path(status.folder)),
+        ("folder", output.short_path(status.folder) if status.folder else ""),
         *((f"{name} at", address) for name, address in status.exposed.items()),
         *(("warning", output.paint(warning, "yellow")) for warning in status.warnings),
     ]

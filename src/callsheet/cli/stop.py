@@ -22,7 +22,7 @@ def command(runs: tuple[str, ...], every: bool, now: bool, wait: bool, on: str) 
 
     Without RUN it is the only active run.
     """
-    backend = base.backend(on)
+    backend = options.backend(on)
     found = _chosen(backend, runs, every)
     asked = []
     for run in found:

@@ -1,4 +1,7 @@
-"""What a signal means to runs in the foreground: Ctrl-C once stops them gracefully, twice kills them."""
+"""What a signal means to runs in the foreground: Ctrl-C once stops them gracefully, twice kills them.
+
+Runs that outlive this program go on instead: we only leave.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,13 @@ _SIGNALS = {
 _PIPE = ("nobody read its output any more", contract.EXIT_STOPPED)
 
 
-class Stopping:
-    """Collects signals, and acts on them where it is safe to print and to wait for an answer."""
+class _Signals:
+    """Collects signals, to act on them where it is safe to print and to wait for an answer."""
 
-    def __init__(self, runs: Sequence[Run], grace: float) -> None:
-        self._runs = runs
-        self._grace = grace
+    def __init__(self) -> None:
         self._came: list[signal.Signals] = []
-        self._asked = self._killed = False
+        self.left: int | None = None
+        """Exit code of one who left while the runs go on."""
 
     @contextmanager
     def signals(self) -> Iterator[None]:
@@ -44,6 +46,29 @@ class Stopping:
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self._came.append(signal.Signals(number))
+
+
+class Leaving(_Signals):
+    """For runs that go on without us: whatever signal comes, we leave."""
+
+    def lost(self, error: OSError) -> None:
+        """Leave because what we print goes nowhere."""
+        self.left = contract.EXIT_STOPPED
+
+    def act(self, screen: Screen) -> None:
+        """Leave when a signal came."""
+        if self._came and self.left is None:
+            self.left = _SIGNALS[self._came[0]][1]
+
+
+class Stopping(_Signals):
+    """For runs that end with us."""
+
+    def __init__(self, runs: Sequence[Run], grace: float) -> None:
+        super().__init__()
+        self._runs = runs
+        self._grace = grace
+        self._asked = self._killed = False
 
     def lost(self, error: OSError) -> None:
         """Stop the runs because what we print goes nowhere."""

@@ -25,7 +25,8 @@ def summarise(run: Run, status: Status) -> None:
                 output.say(
                     f"  log of {replica.name}: {words.size(container.log_dropped)} dropped{said}", "yellow"
                 )
-    output.say(f"  run {status.run}, results in {output.short_path(status.folder)}")
+    results = f", results in {output.short_path(status.folder)}" if status.folder else ""
+    output.say(f"  run {status.run}{results}")
 
 
 def _failed(run: Run, status: Status) -> None:

@@ -7,7 +7,6 @@ from dataclasses import asdict
 import click
 
 from callsheet import contract
-from callsheet.backends import base
 from callsheet.cli import notes, options, output, words
 from callsheet.errors import InvalidExperiment
 
@@ -42,5 +41,5 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], on: str, form: str | 
                 f"{item.file}: experiment {item.experiment.name} is valid"
                 f" ({words.count(len(roles), 'role')}, {words.count(replicas, 'replica')})"
             )
-            notes.unused(base.backend(on), item.experiment)
+            notes.unused(options.backend(on), item.experiment)
     return contract.EXIT_OK

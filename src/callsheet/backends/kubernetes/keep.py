@@ -31,9 +31,12 @@ class KeptRun:
         return self.folder.is_dir()
 
     def begin(self, experiment: str) -> None:
-        """Write down the experiment as it is run, and begin the logs anew: they are read from their start."""
+        """Write down the experiment as it is run."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "experiment.yaml").write_text(experiment, encoding="utf-8")
+
+    def forget_logs(self) -> None:
+        """Begin the logs anew: they are about to be read from their start."""
         for path in self.folder.glob("logs/*/*/*.log"):
             path.unlink()
 

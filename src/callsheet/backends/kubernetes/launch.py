@@ -49,6 +49,7 @@ def start(api: Api, experiment: Experiment, base: Path, source: str, *, detach: 
     run = KubernetesRun(api, experiment.name, prepared.run, attached=not detach)
     if not detach:
         run.kept.begin(source or to_yaml(experiment))
+        run.kept.forget_logs()
     return run
 
 

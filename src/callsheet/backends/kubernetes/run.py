@@ -45,7 +45,10 @@ class KubernetesRun:
     def attach(self) -> None:
         """End the run by its rules from now on, and keep the logs that pass."""
         self.attached = True
-        self.kept.begin(json.dumps(self._observe(events=False).experiment, indent=2))
+        from callsheet.spec.dump import to_yaml
+        from callsheet.spec.experiment import Experiment
+
+        self.kept.begin(to_yaml(Experiment.model_validate(self._observe(events=False).experiment)))
 
     def status(self) -> Status:
         """The run now."""
@@ -213,11 +216,11 @@ class KubernetesRun:
             change = {"replicas": 0} if stateful else {"suspend": True}
             self.api.patch(kind, workload["metadata"]["name"], {"spec": change})
 
-    def exec(self, target: Target, command: Sequence[str]) -> int:
+    def exec(self, target: Target, command: Sequence[str], *, stdin: bool = False, tty: bool = False) -> int:
         """Run a command in a replica's container; its exit code."""
         from callsheet.backends.kubernetes.exec import run_in_pod
 
-        return run_in_pod(self.api, self.pod(target), target.container or "", command)
+        return run_in_pod(self.api, self.pod(target), target.container or "", command, stdin=stdin, tty=tty)
 
     def pod(self, target: Target) -> Object:
         """The pod of a replica."""

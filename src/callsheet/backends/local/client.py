@@ -158,7 +158,7 @@ class LocalRun:
             if not self._status_on_disk().done:
                 strays.sweep(self.id, 0.0 if kill else 1.0)
 
-    def exec(self, target: Target, command: Sequence[str]) -> int:
+    def exec(self, target: Target, command: Sequence[str], *, stdin: bool = False, tty: bool = False) -> int:
         """Run a command beside a replica with its environment; its exit code."""
         request = {"op": "environment", "role": target.role, "index": target.index or 0}
         containers = self._command(request)

@@ -1,0 +1,41 @@
+"""Stay with runs until they end or the user leaves, then say how they ended or how to come back."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from callsheet import contract
+from callsheet.backends import base
+from callsheet.cli import notes, output
+
+
+def stay(
+    runs: Sequence[base.Run], on: str, form: str | None, *, grace: float = 0.0, tail: int | None = None
+) -> int:
+    """Show the runs until they end; the exit code."""
+    from callsheet.cli.attachment import Attachment
+    from callsheet.cli.screens import choose
+    from callsheet.cli.summary import summarise
+
+    attachment = Attachment(runs, choose(form), grace=grace, tail=tail)
+    ended = attachment.follow()
+    # A terminal that is gone cannot be told how it ended; the exit code still says it.
+    with contextlib.suppress(OSError) if attachment.hung_up else contextlib.nullcontext():
+        if attachment.left is not None:
+            for run in runs:
+                notes.how_to_return(run, on)
+            return attachment.left
+        for run, status in zip(runs, ended, strict=True):
+            summarise(run, status)
+        if form in ("json", "yaml"):
+            output.answer(structured(ended, form))
+        elif form:
+            output.answer("\n".join(status.run for status in ended))
+    return next((status.exit_code for status in ended if status.exit_code), contract.EXIT_OK)
+
+
+def structured(statuses: Sequence[base.Status], form: str) -> str:
+    """One run is one object; several are a list."""
+    data = [status.to_data() for status in statuses]
+    return output.structured(data[0] if len(data) == 1 else data, form)
