@@ -19,53 +19,80 @@ from tools.cluster.cgroups import Branch, Hierarchies
 
 pytestmark = pytest.mark.exclusive
 
-PROGRAMS = {
-    "containerd",
-    "containerd-shim",
-    "kubelet",
-    "kube-proxy",
-    "kube-apiserver",
-    "etcd",
-    "pause",
-    "coredns",
-}
 KERNEL_SETTINGS = ("net/ipv4/ip_forward", "vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
+NAMESPACES = ("net", "pid", "mnt", "uts", "ipc")
+KUBELET_PLACES = (
+    "/var/lib/kubelet",
+    "/var/log/pods",
+    "/var/log/containers",
+    "/var/lib/cni",
+    "/run/netns",
+    "/run/xtables.lock",
+)
 
 
 def output(*argv: str) -> str:
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
 
 
-def machine() -> dict[str, object]:
-    """All of the machine that a cluster could leave a trace in."""
-    mounts = Hierarchies.of_this_machine().mounts
+def untouched() -> dict[str, object]:
+    """What no cluster changes, not even while it runs."""
     rules = [line for line in output("iptables-save").splitlines() if not line.startswith(("#", ":"))]
     return {
-        "processes": sorted(name for name in output("ps", "-eo", "comm=").split() if name in PROGRAMS),
         "mounts": sorted(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
-        "network namespaces": sorted(
-            output("lsns", "--type", "net", "--noheadings", "--output", "NS").split()
-        ),
-        "process namespaces": sorted(
-            output("lsns", "--type", "pid", "--noheadings", "--output", "NS").split()
-        ),
-        "named namespaces": sorted(path.name for path in Path("/run/netns").glob("*")),
-        "cgroups": sorted(str(path) for mount in mounts for path in mount.glob("callsheet-*")),
-        "links": sorted(path.name for path in Path("/sys/class/net").iterdir()),
-        "routes": output("ip", "route", "show", "table", "all"),
         "rules": rules,
         "settings": [Path("/proc/sys", name).read_text() for name in KERNEL_SETTINGS],
-        "folders": sorted(str(path) for path in (*state.ROOT.glob("*"), *Path("/var/log").glob("*"))),
-        "volumes": Path("/tmp/hostpath_pv").exists(),
+        "places": [place for place in KUBELET_PLACES if Path(place).exists()],
     }
 
 
-def settled(before: dict[str, object]) -> dict[str, object]:
-    """The kernel removes a network namespace a moment after its last process."""
-    end = time.monotonic() + 10
-    while (now := machine()) != before and time.monotonic() < end:
-        time.sleep(0.1)
-    return now
+def born(pid: int) -> str:
+    """When a process began, so that another one with its number is not taken for it."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    return "" if fields[0] == "Z" else fields[19]
+
+
+class Traces:
+    """All that a running cluster has on the machine, so that one can ask what is left of it."""
+
+    def __init__(self, own: Kube) -> None:
+        assert own.own is not None
+        self.cluster = own.own
+        self.processes = {pid: born(pid) for pid in Branch.of(self.cluster.name).processes()}
+        ours = {os.readlink(f"/proc/self/ns/{kind}") for kind in NAMESPACES}
+        self.namespaces = {
+            os.readlink(f"/proc/{pid}/ns/{kind}")
+            for pid in self.processes
+            for kind in NAMESPACES
+            if born(pid)
+        } - ours
+
+    def left(self) -> list[str]:
+        found = [
+            f"process {pid}"
+            for pid, time_of_birth in self.processes.items()
+            if time_of_birth and born(pid) == time_of_birth
+        ]
+        for link in Path("/proc").glob("[0-9]*/ns/*"):
+            try:
+                if os.readlink(link) in self.namespaces and born(int(link.parts[2])):
+                    found.append(f"namespace {link}")
+            except OSError:
+                continue
+        for mount in Hierarchies.of_this_machine().mounts:
+            found += map(str, mount.glob(f"callsheet-{self.cluster.name}"))
+        found += [
+            line for line in output("ip", "-o", "addr").splitlines() if self.cluster.address(254) in line
+        ]
+        found += [
+            line
+            for line in output("ip", "route", "show", "table", "all").splitlines()
+            if self.cluster.address(0) in line
+        ]
+        return found + [str(path) for path in (state.ROOT / self.cluster.name,) if path.exists()]
 
 
 @pytest.fixture
@@ -84,14 +111,18 @@ def busy(start: Callable[[str, int], Kube], name: str) -> Kube:
 
 
 def test_down_leaves_nothing_and_can_be_said_twice(start: Callable[[str, int], Kube], name: str) -> None:
-    before = machine()
+    before = untouched()
     own = busy(start, name)
-    assert machine() != before
+    traces = Traces(own)
+    assert len(traces.processes) > 20
+    assert len(traces.namespaces) >= 3 * len(NAMESPACES)
+    assert untouched() == before
     assert stat.S_IMODE(own.kubeconfig.stat().st_mode) == 0o600
     begun = time.monotonic()
     assert lifecycle.down(name)
     assert time.monotonic() - begun < 15
-    assert settled(before) == before
+    assert traces.left() == []
+    assert untouched() == before
     assert not lifecycle.down(name)
 
 
@@ -99,27 +130,26 @@ def test_down_leaves_nothing_and_can_be_said_twice(start: Callable[[str, int], K
 def test_down_works_after_random_parts_were_killed(
     start: Callable[[str, int], Kube], name: str, seed: int
 ) -> None:
-    before = machine()
-    busy(start, name)
-    victims = sorted(Branch.of(name).processes())
+    traces = Traces(busy(start, name))
+    victims = sorted(traces.processes)
     for pid in random.Random(seed).sample(victims, len(victims) // 3):
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
-            continue  # went with another one
+            continue  # it went with another one
     lifecycle.down(name)
-    assert settled(before) == before
+    assert traces.left() == []
 
 
 def test_down_works_when_the_record_of_the_cluster_is_lost(
     start: Callable[[str, int], Kube], name: str
 ) -> None:
-    before = machine()
     own = busy(start, name)
+    traces = Traces(own)
     (own.kubeconfig.parent / "cluster.json").unlink()
     assert name in lifecycle.everywhere()
     assert lifecycle.down(name)
-    assert settled(before) == before
+    eventually(lambda: traces.left() == [], 10)
 
 
 def test_up_after_a_crash_removes_the_pieces_first(start: Callable[[str, int], Kube], name: str) -> None:

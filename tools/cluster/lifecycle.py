@@ -128,14 +128,12 @@ def down(name: str) -> bool:
 
 
 def _remove(name: str) -> None:
-    cluster = state.find(name)
     branch = Branch.of(name)
     branch.kill()
-    if cluster is not None:
-        network.remove_host_interface(cluster.number)
     branch.remove()
-    # The record goes last: until then a second `down` finds what a first one could not finish.
-    (cluster or Cluster(name, 0)).forget()
+    with state.lock(".numbers"):
+        state.forget(name)
+        network.remove_host_interfaces(keep=network.numbers_in_use())
     if not everywhere():
         with contextlib.suppress(OSError):
             Path(node.SHARED).rmdir()

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tools.cluster import state
 from tools.cluster.errors import ClusterError
-from tools.cluster.shell import run, wait_until
+from tools.cluster.shell import run
 from tools.cluster.state import MAX_NODES, Cluster, node_number
 
 POD_NETWORK = "10.244.0.0/16"
@@ -40,9 +40,13 @@ def pod_subnet(node: str) -> str:
     return f"10.244.{node_number(node)}.0/24"
 
 
+def numbers_in_use() -> set[int]:
+    return {cluster.number for name in state.known() if (cluster := state.find(name))}
+
+
 def free_number() -> int:
     """The first number whose addresses neither another cluster nor the host uses."""
-    taken = {cluster.number for name in state.known() if (cluster := state.find(name))}
+    taken = numbers_in_use()
     routes = json.loads(run(["ip", "-j", "-4", "route", "show", "table", "all"]) or "[]")
     used = [ipaddress.ip_network(dst, strict=False) for dst in _destinations(routes)]
     for number in range(250):
@@ -139,9 +143,12 @@ def is_unplugged(control: int, node: str) -> bool:
     return bool(links) and "master" not in links[0]
 
 
-def remove_host_interface(number: int) -> None:
-    """The kernel removes it with the switch, a moment after the last process; ask for it and wait."""
-    link = Path("/sys/class/net") / host_interface(number)
-    if link.exists():
-        run(["ip", "link", "del", link.name], check=False)
-    wait_until(lambda: not link.exists(), f"the interface {link.name} to go", 10)
+def remove_host_interfaces(keep: Iterable[int]) -> None:
+    """Remove the host's ends of all cables but those of the clusters named by their numbers.
+
+    The kernel removes them with the switch, but a connection that was cut off can keep a dead switch for a minute.
+    """
+    kept = {host_interface(number) for number in keep}
+    for link in Path("/sys/class/net").glob(f"{host_interface(0)[:-1]}[0-9]*"):
+        if link.name not in kept:
+            run(["ip", "link", "del", link.name], check=False)

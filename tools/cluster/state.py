@@ -68,9 +68,6 @@ class Cluster:
         fresh.write_text(json.dumps(asdict(self), indent=1))
         os.replace(fresh, self.folder / "cluster.json")
 
-    def forget(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-
 
 def node_name(number: int) -> str:
     return f"node-{number}"
@@ -104,6 +101,10 @@ def get(name: str) -> Cluster:
             f"there is no cluster {name!r} (there: {others})", "start one with `python -m tools.cluster up`"
         )
     return cluster
+
+
+def forget(name: str) -> None:
+    shutil.rmtree(ROOT / name, ignore_errors=True)
 
 
 def known() -> list[str]:

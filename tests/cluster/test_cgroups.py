@@ -1,0 +1,47 @@
+"""The cluster's branch of the cgroups, on both versions. (A node that runs shows the one of this machine.)"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools.cluster.cgroups import Branch, Hierarchies
+from tools.cluster.errors import ClusterError
+
+V1 = """\
+30 23 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
+31 30 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu
+32 30 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+33 30 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+"""
+V2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
+
+
+def test_version_one_has_a_place_per_controller() -> None:
+    found = Hierarchies.of_this_machine(V1)
+    assert [path.name for path in found.mounts] == ["cpu", "memory", "unified"]
+    assert not found.unified
+
+
+def test_version_two_has_one_place() -> None:
+    assert Hierarchies.of_this_machine(V2) == Hierarchies((Path("/sys/fs/cgroup"),), unified=True)
+
+
+def test_a_machine_without_cgroups_is_told_so() -> None:
+    with pytest.raises(ClusterError, match="no cgroups"):
+        Hierarchies.of_this_machine("23 1 8:1 / / rw - ext4 /dev/root rw")
+
+
+def test_on_version_two_controllers_are_handed_down_to_the_unit_and_processes_live_in_its_leaf(
+    tmp_path: Path,
+) -> None:
+    unit = tmp_path / "callsheet-x" / "node-0"
+    for folder in (tmp_path, unit.parent, unit):
+        folder.mkdir(exist_ok=True)
+        (folder / "cgroup.controllers").write_text("cpuset cpu io memory hugetlb pids rdma")
+    branch = Branch("x", Hierarchies((tmp_path,), unified=True))
+    assert branch.make("node-0") == [str(unit / "system" / "cgroup.procs")]
+    assert branch.path("node-0") == "/callsheet-x/node-0"
+    for folder in (tmp_path, unit.parent, unit):
+        assert (folder / "cgroup.subtree_control").read_text() == "+cpu +cpuset +io +memory +pids"
