@@ -230,8 +230,8 @@ def test_di_container_is_the_main_one_of_several() -> None:
 def test_images_write_to_their_own_folder_as_their_own_user() -> None:
     role = roles(converted(job(tasks=[task()])))["learner"]
     assert role["securityContext"] == {"readOnlyRootFilesystem": False}
-    assert role["containerPatch"] == {"workingDir": None}
-    assert role["podPatch"]["securityContext"]["runAsUser"] is None
+    assert role["containerPatch"] == {"workingDir": ""}
+    assert role["podPatch"]["securityContext"]["$patch"] == "replace"
     carried = converted(job(tasks=[task()]), workdir="code")
     assert "containerPatch" not in roles(carried)["learner"]
     assert carried.experiment.spec.workdir.path == "code"

@@ -72,7 +72,7 @@ class ContainerReader:
         if "workingDir" in patch:
             self.job.warn((*loc, "workingDir"), "acts on Kubernetes only; on a laptop spec.workdir does")
         elif not self.carries_code:
-            patch["workingDir"] = None
+            patch["workingDir"] = ""  # Kubernetes' word for the image's own
 
     def _env(self, loc: Loc, variables: Variables) -> tuple[list[Any], dict[str, str | None]]:
         """The variables, DI's own first, and what is known of their values."""

@@ -59,8 +59,9 @@ _OWN = (
     "terminationGracePeriodSeconds",
     "volumes",
 )
-_IMAGES_OWN_USER = {"runAsNonRoot": None, "runAsUser": None, "runAsGroup": None}
-"""DI's images run as they were built, which is nearly always as root; null takes Callsheet's own choice back."""
+_IMAGES_OWN_USER = {"$patch": "replace", "seccompProfile": {"type": "RuntimeDefault"}}
+"""DI's images run as they were built, nearly always as root: what Callsheet sets otherwise is taken back. (A null would say
+so too, but kubectl drops nulls.)"""
 
 
 @dataclass(frozen=True, slots=True)
