@@ -43,8 +43,10 @@ def _unused(experiment: Experiment) -> Iterator[tuple[str, str]]:
             "",
         )
     scheme = urlsplit(spec.storage or "").scheme
-    if scheme not in ("", "file"):
-        yield f"storage on {scheme}:// for logs and status, which stay in runs/", ""
+    if scheme == "pvc":
+        yield "storage on pvc:// (results go to runs/)", ""
+    elif scheme not in ("", "file"):
+        yield f"storage on {scheme}:// for logs and status (they stay in runs/)", ""
     if spec.image:
         yield "image", ""
     if spec.workdir.exclude:
