@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs bench clean
+.PHONY: help demo test cluster check format docs bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,8 +22,13 @@ demo: $(STAMP) ## Run the main job: a learner and three actors that exchange tra
 	@PATH="$(CURDIR)/$(BIN):$$PATH" callsheet run -f examples/tzmq/experiment.yaml
 
 test: check ## Run every check and every test
-	$(BIN)/python -m pytest -n 4 -m "not exclusive"
-	$(BIN)/python -m pytest -m exclusive
+	$(BIN)/python -m pytest -n 4 -m "not exclusive and not cluster"
+	$(BIN)/python -m pytest -m "exclusive and not cluster"
+	@if [ "$$(id -u)" = 0 ] && [ -z "$$CALLSHEET_TEST_KUBECONFIG" ]; then $(BIN)/python -m tools.cluster build; fi
+	$(BIN)/python -m pytest -n 2 -m cluster
+
+cluster: ## Start a real Kubernetes of two nodes on this machine (as root)
+	$(PYTHON) -m tools.cluster up --nodes 2
 
 check: $(STAMP) ## Lint, formatting, types and layers: within a minute
 	$(BIN)/ruff check .
