@@ -21,6 +21,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "plan": "Show every replica with its address and command.",
         "render": "Print what a backend would make of the files.",
         "schema": "Print the JSON schema of an experiment file.",
+        "crd": "Print the CustomResourceDefinition of an experiment.",
         "convert": "Turn a DIJob into an experiment file.",
     },
     "Run": {
