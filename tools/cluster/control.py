@@ -95,6 +95,8 @@ def _quick_client() -> list[str]:
 def _controllers(cluster: Cluster) -> list[str]:
     keys = pki.folder(cluster)
     return [
+        # The folders that it makes for volumes are for whatever user a pod runs as.
+        *("sh", "-c", 'umask 0; exec "$@"', "sh"),
         str(build.program("kube-controller-manager")),
         f"--kubeconfig={cluster.folder}/kube-controller-manager.kubeconfig",
         f"--service-account-private-key-file={keys}/tokens.key",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import shutil
 import sys
 import tempfile
@@ -23,7 +24,7 @@ PYTHON = "3.11"
 _BASE_PACKAGES = "ca-certificates,python3,python3-venv"
 
 # What the builders mount is seen by nobody else, and goes with them when they are killed.
-_ALONE = ("nice", "-n", "19", "unshare", "--mount", "--propagation", "private")
+_ALONE = ("unshare", "--mount", "--propagation", "private")
 
 
 def _buildah(*words: str | Path) -> str:
@@ -84,39 +85,56 @@ def project_image() -> str:
             begun = time.monotonic()
             say(f"building the image {name} ...")
             with tempfile.TemporaryDirectory(dir=cache()) as context:
-                _collect_wheels(Path(context) / "dist")
-                arguments = ("--build-arg", f"BASE={base}", "--build-arg", "PIP_ARGUMENTS=--no-index")
-                _buildah(
-                    "bud", "--isolation", "chroot", *arguments, "--tag", name, "--file", DOCKERFILE, context
+                _collect_wheels(Path(context))
+                options = (
+                    "--isolation",
+                    "chroot",
+                    "--layers",
+                    "--build-arg",
+                    f"BASE={base}",
+                    "--file",
+                    DOCKERFILE,
                 )
+                _buildah("bud", *options, "--tag", name, context)
             say(f"image {name}: {time.monotonic() - begun:.0f} s")
     return name
 
 
 def _source_hash() -> str:
+    sources = sorted((REPOSITORY / "src").rglob("*"))
+    ours = [path for path in sources if path.is_file() and "__pycache__" not in path.parts]
+    return _hash_of([DOCKERFILE, REPOSITORY / "pyproject.toml", REPOSITORY / "constraints.txt", *ours])
+
+
+def _hash_of(files: list[Path]) -> str:
     digest = hashlib.sha256()
-    sources = sorted(
-        path for path in (REPOSITORY / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts
-    )
-    for path in (DOCKERFILE, REPOSITORY / "pyproject.toml", REPOSITORY / "constraints.txt", *sources):
+    for path in files:
         digest.update(str(path.relative_to(REPOSITORY)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
 
 
-def _collect_wheels(folder: Path) -> None:
+def _collect_wheels(context: Path) -> None:
     """This project's wheel and those it needs, fetched here, so that the build itself needs no network."""
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    run([*pip, "wheel", "--no-deps", "--wheel-dir", folder, REPOSITORY])
-    own = next(folder.glob("callsheet-*.whl"))
-    limits = REPOSITORY / "constraints.txt"
-    target = ["--python-version", PYTHON, "--only-binary=:all:", "--constraint", str(limits)]
-    run([*pip, "download", *target, "--dest", folder, f"{own}[rl]"])
+    run([*pip, "wheel", "--no-deps", "--wheel-dir", context / "own", REPOSITORY])
+    needed = _hash_of([REPOSITORY / "pyproject.toml", REPOSITORY / "constraints.txt"])
+    kept = cache() / f"wheels-{needed}"
+    if not kept.exists():
+        own = next((context / "own").glob("callsheet-*.whl"))
+        limits = ["--constraint", str(REPOSITORY / "constraints.txt")]
+        target = ["--python-version", PYTHON, "--only-binary=:all:"]
+        fresh = context / "fetched"
+        run([*pip, "download", *target, *limits, "--dest", fresh, f"{own}[rl]"])
+        (fresh / own.name).unlink(missing_ok=True)
+        os.replace(fresh, kept)
+    shutil.copytree(kept, context / "wheels")
 
 
 def push_project_image(cluster: Cluster) -> str:
     """Build the image of this checkout, push it to the cluster's registry; the name that pods use."""
     name = project_image()
-    _buildah("push", "--tls-verify=false", f"localhost/{name}", registry.push_target(cluster, name))
+    quickly = ("--quiet", "--compression-format", "zstd", "--compression-level", "1", "--format", "oci")
+    _buildah("push", "--tls-verify=false", *quickly, f"localhost/{name}", registry.push_target(cluster, name))
     return registry.reference(name)
 
 
