@@ -41,10 +41,11 @@ _MERGE = "application/merge-patch+json"
 class Api:
     """One cluster, seen from one namespace."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, namespace: str = "") -> None:
+        self._connection = connection  # the sockets are closed when the last of us lets go of it
         self._http = connection.http
         self.context = connection.context
-        self.namespace = connection.namespace
+        self.namespace = namespace or connection.namespace
         self.server = connection.server
 
     @staticmethod
@@ -54,7 +55,7 @@ class Api:
 
     def within(self, namespace: str) -> Api:
         """The same cluster, seen from another namespace."""
-        return Api(Connection(self._http, self.context, namespace, self.server))
+        return Api(self._connection, namespace)
 
     def get(self, kind: str, name: str) -> Object | None:
         """The object; None when there is none of that name."""

@@ -6,6 +6,7 @@ The client library reads credentials and certificates; it is imported here and o
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ _PATHS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Connection:
     """An open door to one cluster."""
 
@@ -68,7 +69,9 @@ def connect(context: str = "", namespace: str = "") -> Connection:
         # One connection for each log that is followed.
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=32),
     )
-    return Connection(http, config.context_name, namespace or config.namespace, config.cluster.server)
+    made = Connection(http, config.context_name, namespace or config.namespace, config.cluster.server)
+    weakref.finalize(made, http.close)
+    return made
 
 
 def _config(context: str) -> SingleConfig:

@@ -17,6 +17,8 @@ STARTED: Final = "callsheet.dev/started"
 """The book's annotation for the moment at which the run began, in seconds since 1970."""
 OUTCOME: Final = "callsheet.dev/outcome"
 """The book's annotation for how a run was ended, as JSON; it names its run, so that the next one ignores it."""
+RESIZED: Final = "callsheet.dev/resized"
+"""A pod's annotation for the moment at which the experiment got another size."""
 
 INDEX_OF_JOB: Final = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 FAILURES_OF_JOB: Final = "metadata.annotations['batch.kubernetes.io/job-index-failure-count']"
