@@ -1,0 +1,233 @@
+"""From pods and events to a status and its reasons: pure, so that rare moments can be shown."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from callsheet.backends.kubernetes import names, reasons
+from callsheet.backends.kubernetes.lifecycle import Verdict
+from callsheet.backends.kubernetes.refusals import Refused, Unreachable, explain_limit, refusal
+from callsheet.backends.kubernetes.status import Assessment, Observed, assess, indexes
+
+Object = dict[str, Any]
+NOW = 1_800_000_000.0
+ROLES = [{"name": "learner"}, {"name": "actor", "restart": {"limit": 2}}]
+
+
+def pod(role: str, index: int = 0, phase: str = "Running", **more: Any) -> Object:
+    state = more.pop(
+        "state", {"running": {"startedAt": "2027-01-15T07:59:00Z"}} if phase == "Running" else {}
+    )
+    container = {
+        "name": role,
+        "image": "rl:1",
+        "ready": phase == "Running",
+        "restartCount": 0,
+        "state": state,
+    }
+    return {
+        "metadata": {
+            "name": f"exp-{role}-{index}-x",
+            "uid": f"pod-{role}-{index}",
+            "labels": {names.ROLE: role, "batch.kubernetes.io/job-completion-index": str(index)},
+            "annotations": {"batch.kubernetes.io/job-index-failure-count": str(more.pop("failures", 0))},
+            "creationTimestamp": more.pop("made", "2027-01-15T07:58:00Z"),
+        }
+        | more.pop("metadata", {}),
+        "spec": {
+            "containers": [{"name": role, "resources": more.pop("resources", {})}],
+            **more.pop("spec", {}),
+        },
+        "status": {
+            "phase": phase,
+            "containerStatuses": [container],
+            "conditions": [{"type": "Ready", "status": "True" if phase == "Running" else "False"}],
+        }
+        | more,
+    }
+
+
+def ended(code: int, **more: Any) -> Object:
+    return {"terminated": {"exitCode": code, "finishedAt": "2027-01-15T07:59:30Z", **more}}
+
+
+def observed(
+    *pods: Object, lifecycle: Object | None = None, jobs: Object | None = None, **more: Any
+) -> Observed:
+    experiment = {"metadata": {"name": "exp"}, "spec": {"roles": ROLES, "lifecycle": lifecycle or {}}}
+    data = {
+        "CALLSHEET_RUN": "r1",
+        names.EXPERIMENT_FILE: json.dumps(experiment),
+        "CALLSHEET_REPLICAS.learner": "1",
+        "CALLSHEET_REPLICAS.actor": "1",
+    }
+    annotations = {names.STARTED: str(NOW - 100)} | more.pop("annotations", {})
+    book = {"metadata": {"name": "exp", "namespace": "team", "annotations": annotations}, "data": data}
+    workloads: dict[str, Object] = {
+        role["name"]: {
+            "metadata": {"uid": f"job-{role['name']}"},
+            "spec": {},
+            "status": (jobs or {}).get(role["name"], {}),
+        }
+        for role in ROLES
+    }
+    return Observed(book, workloads, list(pods), more.pop("events", []))
+
+
+def look(*pods: Object, **more: Any) -> Assessment:
+    return assess(observed(*pods, **more), NOW)
+
+
+def test_all_ready_is_running() -> None:
+    status = look(pod("learner"), pod("actor")).status
+    assert (status.phase, status.namespace, status.backend) == ("Running", "team", "kubernetes")
+    assert [(role.name, role.wanted, role.ready) for role in status.roles] == [
+        ("learner", 1, 1),
+        ("actor", 1, 1),
+    ]
+    assert status.uptime == pytest.approx(100)
+
+
+def test_nothing_there_yet_is_pending_and_says_so() -> None:
+    status = look().status
+    assert status.phase == "Pending"
+    assert status.replicas[0].reason == "its pod is not there yet"
+
+
+def test_a_failed_pod_waits_for_its_successor_and_is_not_the_end() -> None:
+    found = look(pod("learner"), pod("actor", phase="Failed", state=ended(3)))
+    assert found.verdict is None
+    assert found.status.replicas[1].phase == "Pending"
+    assert found.status.replicas[1].reason == "exit code 3; a new pod takes its place soon"
+
+
+def test_the_newest_pod_of_a_replica_counts() -> None:
+    old = pod("actor", phase="Failed", state=ended(1))
+    new = pod("actor", failures=1)
+    status = look(pod("learner"), new, old).status
+    assert (status.replicas[1].phase, status.replicas[1].attempt, status.restarts) == ("Running", 1, 1)
+
+
+def test_an_index_that_failed_for_good_fails_the_run() -> None:
+    jobs = {"actor": {"failedIndexes": "0"}}
+    found = look(pod("learner"), pod("actor", phase="Failed", state=ended(3), failures=2), jobs=jobs)
+    assert found.verdict == Verdict(
+        "r1", "Failed", "actor/0 failed: exit code 3; it was started again 2 times, its limit", 3, NOW
+    )
+    assert found.status.phase == "Running"  # the learner still runs, and nobody has ended it yet
+    assert "nobody is attached" in found.status.warnings[0]
+
+
+def test_success_needs_every_replica_of_the_named_roles() -> None:
+    jobs = {"learner": {"completedIndexes": "0"}}
+    found = look(pod("learner", phase="Succeeded", state=ended(0)), pod("actor"), jobs=jobs)
+    assert found.verdict is None
+    only = look(
+        pod("learner", phase="Succeeded", state=ended(0)),
+        pod("actor"),
+        jobs=jobs,
+        lifecycle={"success": ["learner"]},
+    )
+    assert only.verdict is not None
+    assert only.verdict.phase == "Succeeded"
+
+
+def test_a_run_whose_outcome_is_written_down_is_stopping_until_its_pods_are_gone() -> None:
+    outcome = Verdict("r1", "Stopped", "stopped with `callsheet stop`", 143, NOW - 5)
+    annotations = {names.OUTCOME: json.dumps(outcome.to_data())}
+    assert look(pod("learner"), annotations=annotations).status.phase == "Stopping"
+    status = look(annotations=annotations).status
+    assert (status.phase, status.exit_code, status.finished) == ("Stopped", 143, NOW - 5)
+    assert [replica.phase for replica in status.replicas] == ["Stopped", "Stopped"]
+
+
+def test_the_outcome_of_an_earlier_run_is_ignored() -> None:
+    outcome = Verdict("r0", "Stopped", "", 143, NOW - 5)
+    annotations = {names.OUTCOME: json.dumps(outcome.to_data())}
+    assert look(pod("learner"), pod("actor"), annotations=annotations).status.phase == "Running"
+
+
+def test_deadline_and_budget_of_restarts_end_a_run() -> None:
+    late = look(pod("learner"), pod("actor"), lifecycle={"deadline": "1m30s"}).verdict
+    assert late is not None
+    assert (late.phase, late.code) == ("Failed", 124)
+    often = look(pod("learner", failures=2), pod("actor", failures=2), lifecycle={"maxRestarts": 3}).verdict
+    assert often is not None
+    assert "budget of 3 restarts" in often.reason
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (
+            "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available.",
+            "no node has a GPU free for it (3 nodes looked at)",
+        ),
+        (
+            "0/3 nodes are available: 1 Insufficient memory, 2 node(s) had untolerated taint {team: vision}. x",
+            "no node fits; of 3: 1 with too little free memory; 2 with a taint it does not tolerate (team: vision)",
+        ),
+        (
+            "0/3 nodes are available: 3 node(s) were unschedulable. preemption: no",
+            "no node fits; of 3: 3 closed to new pods",
+        ),
+    ],
+)
+def test_the_schedulers_words_become_ours(message: str, words: str) -> None:
+    waiting = pod("actor", phase="Pending", resources={"limits": {"nvidia.com/gpu": "1"}})
+    waiting["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": message}]
+    assert reasons.waiting(waiting) == words
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("pull access denied, authorization failed", "the registry wants credentials (see imagePullSecrets)"),
+        ("manifest unknown", "the registry does not have it"),
+        ("dial tcp: lookup x: no such host", "its registry does not answer"),
+    ],
+)
+def test_an_image_that_cannot_be_pulled_says_what_is_wrong(message: str, words: str) -> None:
+    state = {"waiting": {"reason": "ErrImagePull", "message": message}}
+    assert reasons.waiting(pod("actor", phase="Pending", state=state)) == (
+        f"the image 'rl:1' cannot be pulled: {words}"
+    )
+
+
+def test_a_volume_that_cannot_be_mounted_is_told_from_the_events() -> None:
+    event = {
+        "involvedObject": {"uid": "pod-actor-0"},
+        "reason": "FailedMount",
+        "message": 'MountVolume.SetUp failed for volume "data": no such server',
+    }
+    state = {"waiting": {"reason": "ContainerCreating"}}
+    assert "no such server" in reasons.waiting(pod("actor", phase="Pending", state=state), [event])
+
+
+def test_missing_rights_are_named() -> None:
+    text = 'pods is forbidden: User "jo" cannot list resource "jobs" in API group "batch" in the namespace "team"'
+    error = refusal(403, text, what="list jobs", context="prod")
+    assert "the right to list jobs.batch in the namespace 'team' is missing; you are 'jo' there" in str(error)
+    expired = refusal(401, "Unauthorized", what="list pods", context="prod")
+    assert "'prod' did not accept your credentials: they are wrong or have expired" in str(expired)
+    absent = refusal(404, 'namespaces "teem" not found', what="create", context="prod")
+    assert "there is no namespace 'teem'" in str(absent)
+    assert isinstance(refusal(503, "busy", what="list pods", context=""), Unreachable)
+    assert isinstance(absent, Refused)
+
+
+def test_a_quota_is_told_in_numbers() -> None:
+    text = 'pods "x" is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3'
+    assert (
+        explain_limit(text)
+        == "the namespace's quota 'small' allows pods=3, pods=3 is used and pods=1 more is asked for"
+    )
+    assert explain_limit("something else") == ""
+
+
+def test_sets_of_indexes_are_read_as_kubernetes_writes_them() -> None:
+    assert indexes("") == set()
+    assert indexes("0,3-5") == {0, 3, 4, 5}
