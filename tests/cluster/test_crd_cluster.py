@@ -176,11 +176,13 @@ def test_what_validate_refuses_is_refused(
     assert said in kube.refused("create", "--dry-run=server", "-f", str(file))
 
 
-def test_what_is_right_is_taken_and_comes_back_as_the_same_experiment(namespace: Kube, kube: Kube) -> None:
+def test_what_is_right_is_taken_and_comes_back_as_the_same_experiment(
+    namespace: Kube, kube: Kube, tmp_path: Path
+) -> None:
     namespace("apply", "-f", "-", stdin=json.dumps(BASE))
-    stored = Path("stored.yaml")
+    stored = tmp_path / "stored.yaml"
     stored.write_text(namespace("get", "exp", "good", "-o", "yaml"))
-    given = Path("given.yaml")
+    given = tmp_path / "given.yaml"
     given.write_text(yaml.safe_dump(BASE))
 
     [back], [sent] = load([str(stored)]), load([str(given)])

@@ -116,4 +116,6 @@ def _places(root: Fields) -> dict[tuple[int, int], str]:
     found: dict[tuple[int, int], str] = {}
     for loc, node in tree.walk(root):
         found.setdefault((node.line, node.column), tree.path(root, loc))
+        for key, entry in node.entries.items() if isinstance(node, Fields) else ():
+            found.setdefault((entry.line, entry.column), tree.path(root, (*loc, key)))
     return found
