@@ -35,8 +35,12 @@ def test_a_stateful_set_spreads_over_both_nodes_and_a_service_balances_over_all(
     assert sorted(placed) == ["web-0", "web-1", "web-2", "web-3"]
     assert len(set(placed.values())) == 2
 
-    answers = namespace("exec", "client", "--", "python3", "-c", ASK, "http://web-balanced")
-    assert all(name in answers for name in placed), answers
+    def everyone_answers() -> bool:
+        answers = namespace("exec", "client", "--", "python3", "-c", ASK, "http://web-balanced")
+        return all(name in answers for name in placed)
+
+    # A node learns of a new endpoint a moment after it is ready.
+    eventually(everyone_answers, 20)
 
     for name in placed:
         one = namespace("exec", "client", "--", "python3", "-c", ASK, f"http://{name}.web:8080")
@@ -73,9 +77,17 @@ def test_a_node_port_is_reached_from_the_host(namespace: Kube, image: str) -> No
     namespace.apply(*web("web", image, 1))
     namespace.ready("statefulset", "web")
     port = namespace.get("service", "web-balanced")["spec"]["ports"][0]["nodePort"]
+
+    def answers(node: str) -> bool:
+        assert namespace.own is not None
+        try:
+            address = f"http://{namespace.own.node_address(node)}:{port}"
+            return bool(urllib.request.urlopen(address, timeout=10).read() == b"web-0")
+        except OSError:
+            return False
+
     for node in namespace.own.nodes:
-        address = f"http://{namespace.own.node_address(node)}:{port}"
-        assert urllib.request.urlopen(address, timeout=10).read() == b"web-0"
+        eventually(lambda node=node: answers(node), 20)
 
 
 def test_logs_and_exec_and_port_forward_go_through_the_api_server(namespace: Kube, image: str) -> None:

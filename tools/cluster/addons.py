@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tools.cluster import build, network
+from tools.cluster import build, network, volumes
 from tools.cluster.api import Api
 
 LABELS = {"k8s-app": "kube-dns"}
@@ -27,7 +27,7 @@ def install(api: Api) -> None:
     api.apply("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/system:coredns", _binding())
     for kind, path, body in _name_server():
         api.apply(f"{path}/{body['metadata']['name']}", body | {"kind": kind})
-    api.apply("/apis/storage.k8s.io/v1/storageclasses/standard", _storage_class())
+    api.apply("/apis/storage.k8s.io/v1/storageclasses/standard", volumes.storage_class())
 
 
 def _meta(name: str) -> dict[str, Any]:
@@ -56,20 +56,6 @@ def _binding() -> dict[str, Any]:
         "metadata": {"name": "system:coredns"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:coredns"},
         "subjects": [{"kind": "ServiceAccount", "name": "coredns", "namespace": "kube-system"}],
-    }
-
-
-def _storage_class() -> dict[str, Any]:
-    """Volumes are folders that all nodes of the cluster see, as they would see a network file system."""
-    return {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {
-            "name": "standard",
-            "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
-        },
-        "provisioner": "kubernetes.io/host-path",
-        "reclaimPolicy": "Delete",
     }
 
 

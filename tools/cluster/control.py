@@ -1,12 +1,12 @@
-"""The control plane: etcd, the API server, the controllers, the scheduler, and the registry beside them."""
+"""The control plane: etcd, the API server, the controllers, the scheduler; beside them the registry and the maker of volumes."""
 
 from __future__ import annotations
 
-from tools.cluster import build, kwok, network, pki, registry, units
-from tools.cluster.node import LOST_AFTER_S, SHARED
+from tools.cluster import build, kwok, network, pki, registry, units, volumes
+from tools.cluster.node import LOST_AFTER_S
 from tools.cluster.pki import API_PORT
 from tools.cluster.state import CONTROL, Cluster
-from tools.cluster.units import Mount, Part, Unit
+from tools.cluster.units import Part, Unit
 
 ETCD = "http://127.0.0.1:2379"
 API_SERVER = "kube-apiserver"
@@ -30,9 +30,7 @@ def make_identities(cluster: Cluster) -> None:
 
 
 def start(cluster: Cluster) -> None:
-    volumes = cluster.folder / "volumes"
-    volumes.mkdir(parents=True, exist_ok=True)
-    unit = Unit(CONTROL, _parts(cluster), [Mount("bind", SHARED, str(volumes))])
+    unit = Unit(CONTROL, _parts(cluster))
     units.start(cluster, unit, lambda pid: network.connect_control(cluster, pid))
 
 
@@ -53,6 +51,7 @@ def _parts(cluster: Cluster) -> list[Part]:
         Part("kube-controller-manager", _controllers(cluster), needs=ready),
         Part("kube-scheduler", _scheduler(cluster), needs=ready),
         registry.part(cluster),
+        volumes.part(cluster),
         kwok.part(cluster),
     ]
 
@@ -95,8 +94,6 @@ def _quick_client() -> list[str]:
 def _controllers(cluster: Cluster) -> list[str]:
     keys = pki.folder(cluster)
     return [
-        # The folders that it makes for volumes are for whatever user a pod runs as.
-        *("sh", "-c", 'umask 0; exec "$@"', "sh"),
         str(build.program("kube-controller-manager")),
         f"--kubeconfig={cluster.folder}/kube-controller-manager.kubeconfig",
         f"--service-account-private-key-file={keys}/tokens.key",
@@ -104,7 +101,6 @@ def _controllers(cluster: Cluster) -> list[str]:
         f"--cluster-signing-cert-file={keys}/ca.crt",
         f"--cluster-signing-key-file={keys}/ca.key",
         "--use-service-account-credentials=true",
-        "--enable-hostpath-provisioner=true",
         f"--node-monitor-grace-period={LOST_AFTER_S}s",
         "--node-monitor-period=1s",
         *_quick_client(),

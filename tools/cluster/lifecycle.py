@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from pathlib import Path
 
 from tools.cluster import addons, build, control, network, node, packages, state, units
 from tools.cluster.api import Api, is_ready
@@ -48,7 +46,6 @@ def _create(name: str, nodes: int) -> Cluster:
     with state.lock(".numbers"):
         cluster = Cluster(name, network.free_number())
         cluster.save()
-    Path(node.SHARED).mkdir(exist_ok=True)
     control.make_identities(cluster)
     control.start(cluster)
     # The nodes boot while the API server does; what needs it waits for it.
@@ -134,9 +131,6 @@ def _remove(name: str) -> None:
     with state.lock(".numbers"):
         state.forget(name)
         network.remove_host_interfaces(keep=network.numbers_in_use())
-    if not everywhere():
-        with contextlib.suppress(OSError):
-            Path(node.SHARED).rmdir()
 
 
 def everywhere() -> list[str]:

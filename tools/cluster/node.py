@@ -17,8 +17,6 @@ from tools.cluster.units import Mount, Part, Unit
 SOCKET = "/run/containerd/containerd.sock"
 # The API server calls a node lost after this long: 50 s by default, too long to wait for in a test.
 LOST_AFTER_S = 12
-# Where the controllers make volumes, a path fixed in their code; on every node it is the same folder of the cluster.
-SHARED = "/tmp/hostpath_pv"  # noqa: S108
 
 # The kubelet sets these for the whole machine unless it finds them as it wants them. It finds them so, in files of its own.
 _KERNEL_SETTINGS = {
@@ -212,7 +210,6 @@ def _mounts(folder: Path) -> list[Mount]:
         Mount("bind", str(varlib / ROOT.name), str(ROOT)),
         Mount("bind", "/var/lib", str(varlib)),
         Mount("bind", "/var/log", str(folder / "varlog")),
-        Mount("bind", SHARED, str(folder.parent / "volumes")),
         *(
             Mount("bind", f"/proc/sys/{name}", str(folder / "settings" / name.replace("/", ".")))
             for name in _KERNEL_SETTINGS
