@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 
 from callsheet.backends.base import LogLine, LogQuery, Run, Status
 from callsheet.cli import words
-from callsheet.cli.events import Event, events
 from callsheet.cli.limit import Limiter
+from callsheet.cli.news import Event, events
 from callsheet.cli.prefix import Prefixes
 from callsheet.cli.screens import NoScreen, Screen, Shown
 from callsheet.cli.stopping import Leaving, Stopping

@@ -1,83 +1,64 @@
-"""What happened between two moments of a run, in words: pure, so that the screen and the plain view agree."""
+"""`callsheet events`: what the cluster noted about a run."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+import time
+from typing import Any
 
-from callsheet.backends.base import ReplicaStatus, Status
+import click
 
-_NAMED = 3
-"""So many replicas are named one by one; more are counted."""
-_AMOUNT = re.compile(r"(?<![/\w])\d[\d,.]*")
-"""A number that is not part of a name: a warning whose amount grows is told once."""
+from callsheet.cli import options, output, words
 
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One sentence."""
-
-    text: str
-    style: str = ""
+_HEADER = ("AGE", "TYPE", "OBJECT", "REASON", "COUNT", "MESSAGE")
 
 
-def events(before: Status | None, after: Status) -> list[Event]:
-    """The sentences, most general first."""
-    found: list[Event] = []
-    if after.phase != (before.phase if before else "Pending") and not after.done:
-        found.append(Event(after.phase.lower(), "bold"))
-    told = {_AMOUNT.sub("", warning) for warning in before.warnings} if before else set()
-    found += [
-        Event(f"warning: {warning}", "yellow")
-        for warning in after.warnings
-        if _AMOUNT.sub("", warning) not in told
-    ]
-    sizes = {role.name: role.wanted for role in before.roles} if before else {}
-    found += [
-        Event(f"{role.name} scaled from {sizes[role.name]} to {role.wanted}")
-        for role in after.roles
-        if sizes.get(role.name, role.wanted) != role.wanted
-    ]
-    return found + _replicas(before, after)
+@click.command()
+@options.run(required=False)
+@click.option("--warnings", is_flag=True, help="Only what is wrong.")
+@options.on_cluster
+@options.form("json", "yaml")
+def command(run: str | None, warnings: bool, form: str | None) -> None:
+    """Show what the cluster noted about a run's pods, Jobs and StatefulSets, oldest first.
+
+    The cluster forgets them after an hour. Without RUN it is the newest active run.
+    """
+    backend = options.cluster()
+    chosen = options.find(backend, run)
+    found = backend.find(chosen.id).events()
+    if warnings:
+        found = [event for event in found if event.get("type") == "Warning"]
+    if form:
+        output.answer(output.structured([_data(event) for event in found], form))
+    elif found:
+        output.answer(output.table(_HEADER, [_row(event) for event in found]))
+    else:
+        output.say("The cluster notes nothing about it.")
 
 
-def _replicas(before: Status | None, after: Status) -> list[Event]:
-    """Equal news of several replicas of a role become one sentence."""
-    then = {replica.name: replica for replica in before.replicas} if before else {}
-    grouped: dict[tuple[str, str, str], list[str]] = {}
-    for replica in after.replicas:
-        news, style = _news(then.get(replica.name), replica)
-        if news:
-            grouped.setdefault((replica.role, news, style), []).append(replica.name)
-    sentences = []
-    for (role, news, style), names in grouped.items():
-        who = ", ".join(names) if len(names) <= _NAMED else f"{role}: {len(names)} replicas"
-        sentences.append(Event(f"{who} {news}", style))
-    return sentences
+def _data(event: dict[str, Any]) -> dict[str, Any]:
+    involved = event.get("involvedObject") or {}
+    return {
+        "time": _stamp(event),
+        "type": event.get("type", ""),
+        "object": f"{involved.get('kind', '')}/{involved.get('name', '')}",
+        "reason": event.get("reason", ""),
+        "count": event.get("count") or 1,
+        "message": event.get("message", ""),
+    }
 
 
-def _news(before: ReplicaStatus | None, after: ReplicaStatus) -> tuple[str, str]:
-    """What is new about one replica, and how it is coloured."""
-    ended = before is None or before.phase != after.phase
-    if ended and after.phase == "Failed":
-        return f"failed: {after.reason}" if after.reason else "failed", "red"
-    if ended and after.phase == "Succeeded":
-        return "finished", "green"
-    attempt = before.attempt if before else 0
-    if after.attempt > attempt:
-        return f"restarted{' and ready' if after.ready else ''} (attempt {after.attempt})", "yellow"
-    if before is not None and after.restarts > before.restarts:
-        return (
-            f"ended and will be restarted: {after.reason}" if after.reason else "will be restarted",
-            "yellow",
-        )
-    started = after.started > 0 and (before is None or before.started == 0)
-    ready = after.ready and (before is None or not before.ready)
-    if started or ready:
-        joined = " (joined by hand)" if after.joined and started else ""
-        return " and ".join(
-            word for word, said in (("started", started), ("ready", ready)) if said
-        ) + joined, "dim"
-    if before is not None and before.ready and not after.ready and after.phase == "Running":
-        return f"is no longer ready: {after.reason}" if after.reason else "is no longer ready", "yellow"
-    return "", ""
+def _row(event: dict[str, Any]) -> tuple[str, ...]:
+    from callsheet.backends.kubernetes.status import moment
+
+    data = _data(event)
+    age = words.age(time.time() - moment(data["time"])) if data["time"] else "-"
+    return (age, data["type"], data["object"], data["reason"], str(data["count"]), data["message"])
+
+
+def _stamp(event: dict[str, Any]) -> str:
+    return (
+        event.get("lastTimestamp")
+        or event.get("eventTime")
+        or event["metadata"].get("creationTimestamp")
+        or ""
+    )

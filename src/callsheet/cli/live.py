@@ -14,7 +14,7 @@ from rich.text import Text
 
 from callsheet.backends.base import LogLine, ReplicaStatus, RoleStatus, Status
 from callsheet.cli import output, words
-from callsheet.cli.events import Event
+from callsheet.cli.news import Event
 from callsheet.cli.screens import Shown
 from callsheet.cli.usage import Sampler
 

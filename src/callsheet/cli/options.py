@@ -14,6 +14,7 @@ from callsheet.cli import output
 from callsheet.errors import CallsheetError, UserError
 
 if TYPE_CHECKING:
+    from callsheet.backends.kubernetes.backend import KubernetesBackend
     from callsheet.plan.load import Loaded
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -46,6 +47,29 @@ def files(function: Decorated) -> Decorated:
 
 def on(function: Decorated) -> Decorated:
     """`--on`, `--context` and `-n`: which backend, and which place of it. `backend` makes use of them."""
+    return click.option(
+        "--on",
+        type=click.Choice(base.names()),
+        default=base.names()[0],
+        envvar="CALLSHEET_ON",
+        show_default=True,
+        show_envvar=True,
+        help="The backend.",
+    )(_place(function))
+
+
+def on_cluster(function: Decorated) -> Decorated:
+    """The same for verbs that only a cluster has, so that `--on kubernetes` need not be typed; see `cluster`."""
+    return click.option(
+        "--on",
+        type=click.Choice(["kubernetes"]),
+        default="kubernetes",
+        expose_value=False,
+        help="Always Kubernetes: a laptop has nothing of the kind.",
+    )(_place(function))
+
+
+def _place(function: Decorated) -> Decorated:
     for option in (
         click.option(
             "-n",
@@ -61,15 +85,6 @@ def on(function: Decorated) -> Decorated:
             expose_value=False,
             callback=_note,
             help="The context of the kubeconfig, on Kubernetes; the current one unless given.",
-        ),
-        click.option(
-            "--on",
-            type=click.Choice(base.names()),
-            default=base.names()[0],
-            envvar="CALLSHEET_ON",
-            show_default=True,
-            show_envvar=True,
-            help="The backend.",
         ),
     ):
         function = option(function)
@@ -87,6 +102,15 @@ def backend(name: str, *, everywhere: bool = False) -> base.Backend:
         meta.get("callsheet.context", ""), meta.get("callsheet.namespace", ""), everywhere=everywhere
     )
     return base.backend(name, place) if place != base.Place() else base.backend(name)
+
+
+def cluster() -> KubernetesBackend:
+    """The cluster, for verbs that only a cluster has."""
+    from callsheet.backends.kubernetes.backend import KubernetesBackend
+
+    found = backend("kubernetes")
+    assert isinstance(found, KubernetesBackend)
+    return found
 
 
 def where(name: str) -> str:

@@ -13,7 +13,7 @@ from typing import Protocol, TextIO
 
 from callsheet.backends.base import LogLine, Run, Status
 from callsheet.cli import output
-from callsheet.cli.events import Event
+from callsheet.cli.news import Event
 from callsheet.cli.prefix import Prefixes
 from callsheet.cli.usage import Usage
 from callsheet.cli.words import clean

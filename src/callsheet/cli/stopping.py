@@ -13,7 +13,7 @@ from types import FrameType
 from callsheet import contract
 from callsheet.backends.base import Run
 from callsheet.cli import words
-from callsheet.cli.events import Event
+from callsheet.cli.news import Event
 from callsheet.cli.screens import Screen
 from callsheet.errors import CallsheetError
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from callsheet import contract
 from callsheet.backends.base import LogLine, LogQuery, Status, Target
@@ -22,6 +23,9 @@ from callsheet.backends.kubernetes.observe import observe
 from callsheet.backends.kubernetes.refusals import Refused, Unreachable
 from callsheet.backends.kubernetes.status import Assessment, Observed, assess, index_of, role_of
 from callsheet.errors import RetryError, UserError
+
+if TYPE_CHECKING:
+    from callsheet.backends.kubernetes.portforward import Forward
 
 _SLOWEST_LOOK = 5.0
 _LAST_WORDS = 3
@@ -231,6 +235,27 @@ class KubernetesRun:
                 f"{shown} does not run now", fix=f"see why: callsheet status --on kubernetes {self.id}"
             )
         return pod
+
+    def forward(self, target: Target, remote: int, local: int | None, tell: Callable[[str], None]) -> Forward:
+        """Bring a port of a replica to this machine; its pod may change meanwhile."""
+        from callsheet.backends.kubernetes.portforward import Forward
+
+        return Forward(self.api, lambda: self.pod(target), remote, local, tell)
+
+    def endpoints(self) -> dict[str, tuple[str, int]]:
+        """Role and port of each endpoint."""
+        book = json.loads(self._observe(events=False).book["data"][names.BOOK_FILE])
+        return {name: (found["role"], int(found["port"])) for name, found in book["endpoints"].items()}
+
+    def events(self) -> list[Object]:
+        """What the cluster noted about the run's objects, oldest first."""
+        observed = self._observe(events=False)
+        ours = {reasons.uid(found) for found in (*observed.pods, *observed.workloads.values())}
+        known = self.api.objects("Event")
+        return sorted(
+            (event for event in known if (event.get("involvedObject") or {}).get("uid") in ours),
+            key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "",
+        )
 
     def delete(self) -> None:
         """Remove every object of the run; results in its storage stay."""

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from fake_backend import replica, status
 
-from callsheet.cli.events import events
 from callsheet.cli.limit import Limiter
+from callsheet.cli.news import events
 
 
 def texts(before, after) -> list[str]:

@@ -1,0 +1,110 @@
+"""Brings a replica's port to this machine: one websocket for each connection, each to the pod of that moment.
+
+The protocol is the API server's simple one, channels over a websocket; it needs no tool on this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from callsheet.backends.kubernetes.api import Api, Object
+from callsheet.backends.kubernetes.refusals import Unreachable
+from callsheet.errors import CallsheetError, UserError
+
+if TYPE_CHECKING:
+    from httpx2.websockets import WebSocketSession
+
+_PROTOCOLS = ["v4.channel.k8s.io"]
+_DATA, _ERROR = 0, 1
+_CHUNK = 32 * 1024
+
+
+class Forward:
+    """One port of a replica, reachable on this machine until it is closed."""
+
+    def __init__(
+        self,
+        api: Api,
+        find: Callable[[], Object],
+        remote: int,
+        local: int | None,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._api = api
+        self._find = find
+        self.remote = remote
+        self._tell = tell
+        self._listener = _listen(local, remote)
+        self.local = int(self._listener.getsockname()[1])
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        """Stop listening; connections that are open end with the program."""
+        # Closing alone does not wake the thread that waits for the next connection.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return  # closed
+            threading.Thread(target=self._carry, args=(connection,), daemon=True).start()
+
+    def _carry(self, connection: socket.socket) -> None:
+        with connection:
+            try:
+                name = self._find()["metadata"]["name"]
+                what = f"forward a port of the pod {name}"
+                params = [("ports", str(self.remote))]
+                with self._api.websocket(name, "portforward", params, _PROTOCOLS, what) as session:
+                    threading.Thread(target=_send, args=(connection, session), daemon=True).start()
+                    _receive(session, connection)
+            except CallsheetError as error:
+                self._tell(error.message)
+
+
+def _listen(local: int | None, remote: int) -> socket.socket:
+    """The wanted port; without a wish the pod's own number if it is free, else any."""
+    for port in (remote, 0) if local is None else (local,):
+        try:
+            return socket.create_server(("127.0.0.1", port))
+        except OSError as error:
+            if local is not None:
+                raise UserError(
+                    f"port {local} of this machine cannot be used: {error.strerror}", fix="choose another one"
+                ) from None
+    raise AssertionError("some port is free")
+
+
+def _send(connection: socket.socket, session: WebSocketSession) -> None:
+    from httpx2.websockets import HTTPXWSException
+
+    with contextlib.suppress(OSError, HTTPXWSException):
+        while data := connection.recv(_CHUNK):
+            session.send_bytes(bytes((_DATA,)) + data)
+        session.close()
+
+
+def _receive(session: WebSocketSession, connection: socket.socket) -> None:
+    from httpx2.websockets import WebSocketDisconnect
+
+    begun: set[int] = set()
+    try:
+        while True:
+            message = session.receive_bytes(timeout=None)
+            channel, data = message[0], message[1:]
+            if channel not in begun:
+                begun.add(channel)  # the first message of a channel repeats the port
+            elif channel == _DATA:
+                connection.sendall(data)
+            elif channel == _ERROR and data:
+                raise Unreachable(f"the pod said: {data.decode(errors='replace').strip()}", fix="try again")
+    except (WebSocketDisconnect, OSError):
+        return  # one of the two ends has had enough
