@@ -21,6 +21,7 @@ from tools.cluster.versions import DEBIAN, HERE, cache
 REPOSITORY = HERE.parent.parent
 DOCKERFILE = REPOSITORY / "images" / "Dockerfile"
 PYTHON = "3.11"
+KEEP_IMAGES = 5
 _BASE_PACKAGES = "ca-certificates,python3,python3-venv"
 
 # What the builders mount is seen by nobody else, and goes with them when they are killed.
@@ -33,8 +34,13 @@ def _buildah(*words: str | Path) -> str:
     return run([*_ALONE, "buildah", "--root", own / "root", "--runroot", own / "run", *words])
 
 
+def _images() -> list[str]:
+    """What is in the storage, the newest first."""
+    return _buildah("images", "--format", "{{.Name}}:{{.Tag}}").split()
+
+
 def _exists(reference: str) -> bool:
-    return reference in _buildah("images", "--format", "{{.Name}}:{{.Tag}}").split()
+    return reference in _images()
 
 
 def base_image() -> str:
@@ -96,8 +102,17 @@ def project_image() -> str:
                     DOCKERFILE,
                 )
                 _buildah("bud", *options, "--tag", name, context)
+            _forget_old_images()
             say(f"image {name}: {time.monotonic() - begun:.0f} s")
     return name
+
+
+def _forget_old_images() -> None:
+    """Every change of the sources is a new image; only the newest are of use to anyone."""
+    ours = [reference for reference in _images() if reference.startswith("localhost/callsheet:")]
+    if len(ours) > KEEP_IMAGES:
+        _buildah("rmi", *ours[KEEP_IMAGES:])
+        _buildah("rmi", "--prune")
 
 
 def _source_hash() -> str:
