@@ -1,6 +1,6 @@
 """Brings a replica's port to this machine: one websocket for each connection, each to the pod of that moment.
 
-The protocol is the API server's simple one, channels over a websocket; it needs no tool on this machine.
+No tool is needed on this machine.
 """
 
 from __future__ import annotations
@@ -8,18 +8,16 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from callsheet.backends.kubernetes.api import Api, Object
-from callsheet.backends.kubernetes.refusals import Unreachable
+from callsheet.backends.kubernetes.spdy import PROTOCOL, Tunnel
 from callsheet.errors import CallsheetError, UserError
 
 if TYPE_CHECKING:
     from httpx2.websockets import WebSocketSession
 
-_PROTOCOLS = ["v4.channel.k8s.io"]
-_DATA, _ERROR = 0, 1
 _CHUNK = 32 * 1024
 
 
@@ -62,10 +60,18 @@ class Forward:
             try:
                 name = self._find()["metadata"]["name"]
                 what = f"forward a port of the pod {name}"
-                params = [("ports", str(self.remote))]
-                with self._api.websocket(name, "portforward", params, _PROTOCOLS, what) as session:
-                    threading.Thread(target=_send, args=(connection, session), daemon=True).start()
-                    _receive(session, connection)
+                with self._api.websocket(name, "portforward", [], [PROTOCOL], what) as session:
+                    tunnel = Tunnel(session.send_bytes)
+                    tunnel.open(self.remote)
+                    threading.Thread(target=_send, args=(connection, tunnel), daemon=True).start()
+                    for data in tunnel.receive(_messages(session)):
+                        connection.sendall(data)
+                    # Closing alone would not tell the other side: our second thread still reads the socket.
+                    connection.shutdown(socket.SHUT_RDWR)
+                if tunnel.complaint:
+                    self._tell(f"the pod refused: {tunnel.complaint.decode(errors='replace').strip()}")
+            except OSError:
+                return  # our side has had enough
             except CallsheetError as error:
                 self._tell(error.message)
 
@@ -83,28 +89,20 @@ def _listen(local: int | None, remote: int) -> socket.socket:
     raise AssertionError("some port is free")
 
 
-def _send(connection: socket.socket, session: WebSocketSession) -> None:
+def _send(connection: socket.socket, tunnel: Tunnel) -> None:
     from httpx2.websockets import HTTPXWSException
 
     with contextlib.suppress(OSError, HTTPXWSException):
         while data := connection.recv(_CHUNK):
-            session.send_bytes(bytes((_DATA,)) + data)
-        session.close()
+            tunnel.write(data)
+        tunnel.finish()
 
 
-def _receive(session: WebSocketSession, connection: socket.socket) -> None:
+def _messages(session: WebSocketSession) -> Iterator[bytes]:
     from httpx2.websockets import WebSocketDisconnect
 
-    begun: set[int] = set()
     try:
         while True:
-            message = session.receive_bytes(timeout=None)
-            channel, data = message[0], message[1:]
-            if channel not in begun:
-                begun.add(channel)  # the first message of a channel repeats the port
-            elif channel == _DATA:
-                connection.sendall(data)
-            elif channel == _ERROR and data:
-                raise Unreachable(f"the pod said: {data.decode(errors='replace').strip()}", fix="try again")
-    except (WebSocketDisconnect, OSError):
-        return  # one of the two ends has had enough
+            yield session.receive_bytes(timeout=None)
+    except WebSocketDisconnect:
+        return
