@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import signal
-import sys
 
-from corridor import ask_learner, nodes, play, rank
+from corridor import Stop, ask_learner, nodes, play, rank
 
 
 def main() -> None:
@@ -16,14 +14,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--explore", type=float, default=0.2, help="how often to try something else")
     explore = parser.parse_args().explore
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    stop = Stop()
     peers = os.environ["DI_COLLECTOR_NODES"].split(",")
     print(f"collector {rank()} of {len(nodes())}, one of {len(peers)} collectors")
     dice = random.Random(rank())
-    answer = ask_learner({})
+    answer = ask_learner({}, stop)
     episodes = 0
     while not answer["done"]:
-        answer = ask_learner({"episodes": [play(answer["table"], explore, dice)]})
+        answer = ask_learner({"episodes": [play(answer["table"], explore, dice)]}, stop)
         episodes += 1
     print(f"collected {episodes} episodes")
 

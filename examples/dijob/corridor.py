@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
+import sys
 import time
 from typing import Any
 from urllib.error import URLError
@@ -47,12 +49,23 @@ def play(table: Table, explore: float, dice: random.Random) -> list[Step]:
     return steps
 
 
-def ask_learner(message: dict[str, Any], patience: float = 60.0) -> dict[str, Any]:
+class Stop:
+    """Whether SIGTERM has come. An exception from the signal itself could get lost inside a destructor."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+        signal.signal(signal.SIGTERM, self._want)
+
+    def _want(self, *_: Any) -> None:
+        self.wanted = True
+
+
+def ask_learner(message: dict[str, Any], stop: Stop, patience: float = 60.0) -> dict[str, Any]:
     """Send a message to the learner and return its answer; try again while it is away."""
     host = os.environ["DI_LEARNER_NODES"].split(",")[0]
     body = json.dumps(message | {"rank": rank()}).encode()
     limit = time.monotonic() + patience
-    while True:
+    while not stop.wanted:
         try:
             with urlopen(Request(f"http://{host}:{PORT}/", data=body), timeout=10) as answer:
                 found: dict[str, Any] = json.load(answer)
@@ -61,3 +74,4 @@ def ask_learner(message: dict[str, Any], patience: float = 60.0) -> dict[str, An
             if time.monotonic() > limit:
                 raise SystemExit(f"no answer from the learner at {host}:{PORT}: {error}") from None
             time.sleep(0.1)
+    sys.exit(0)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import random
-import signal
-import sys
 import time
 
-from corridor import ask_learner, play, rank
+from corridor import Stop, ask_learner, play, rank
 
 
 def main() -> None:
@@ -16,13 +14,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--episodes", type=int, default=20, help="how many walks make one evaluation")
     episodes = parser.parse_args().episodes
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    stop = Stop()
     dice = random.Random(rank())
-    answer = ask_learner({})
+    answer = ask_learner({}, stop)
     rounds = 0
     while not answer["done"]:
         returns = [sum(step[2] for step in play(answer["table"], 0.0, dice)) for _ in range(episodes)]
-        answer = ask_learner({"score": sum(returns) / episodes})
+        answer = ask_learner({"score": sum(returns) / episodes}, stop)
         rounds += 1
         time.sleep(0.05)
     print(f"evaluated {rounds} times")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
-import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from corridor import LENGTH, PORT, nodes, rank
+from corridor import LENGTH, PORT, Stop, nodes, rank
 
 
 class Learner:
@@ -37,12 +35,14 @@ class Learner:
             if "score" in message:
                 self.score = message["score"]
                 print(f"return {self.score:.2f} after {sum(self.episodes.values())} episodes")
-            done = self.score >= self.goal
-            if done:
-                self.told.add(sender)
-                if len(self.told) == len(nodes()) - 1:
-                    self.finished.set()
-            return {"table": self.table, "done": done}
+            return {"table": self.table, "done": self.score >= self.goal}
+
+    def note_told(self, receiver: int) -> None:
+        """Somebody knows that it is over; when everybody does, it is."""
+        with self.lock:
+            self.told.add(receiver)
+            if len(self.told) == len(nodes()) - 1:
+                self.finished.set()
 
     def learn(self, episode: list[list[Any]]) -> None:
         """Q-learning, the last step first, so that news from the far end travels at once."""
@@ -56,16 +56,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--goal", type=float, default=0.7, help="end when the evaluator reports this return")
     learner = Learner(parser.parse_args().goal)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    stop = Stop()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            body = json.dumps(learner.take(message)).encode()
+            answer = learner.take(message)
+            body = json.dumps(answer).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+            if answer["done"]:
+                learner.note_told(message["rank"])
 
         def log_message(self, *_: Any) -> None:
             """Every message is too much for a log."""
@@ -73,10 +76,12 @@ def main() -> None:
     server = listen(Handler)
     print(f"{os.environ['DI_JOB_ID']}: learner {rank()} of {len(nodes())} listens")
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    learner.finished.wait()
+    # Python runs the handler of a signal in this thread alone, and only while it is awake.
+    while not stop.wanted and not learner.finished.wait(0.1):
+        pass
     server.shutdown()
     each = ", ".join(f"{count} from rank {sender}" for sender, count in sorted(learner.episodes.items()))
-    print(f"done at return {learner.score:.2f} with episodes: {each}")
+    print(f"{'stopped' if stop.wanted else 'done'} at return {learner.score:.2f} with episodes: {each}")
 
 
 def listen(handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:

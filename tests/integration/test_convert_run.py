@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
-from localrun import lines, replica, running, until
+from localrun import lines, python, replica, running, until
 
 from callsheet.compat.dijob import convert
 from callsheet.spec.experiment import Experiment
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "dijob"
+COORDINATOR = """
+import json, os, socket
+host, port = os.environ["KUBERNETES_COORDINATOR_URL"].split(":")
+assert port == os.environ["COORDINATOR_PORT"]
+with socket.create_server((host, int(port))) as server:
+    for _ in range(3):
+        peer, _ = server.accept()
+        with peer:
+            print(peer.recv(99).decode())
+"""
+COLLECTOR = """
+import os, socket, time
+host, port = os.environ["KUBERNETES_COORDINATOR_URL"].split(":")
+with socket.create_server((os.environ["CALLSHEET_COLLECTOR_HOST"], int(os.environ["COLLECTOR_PORT"]))):
+    while True:
+        try:
+            with socket.create_connection((host, int(port))) as peer:
+                peer.sendall(os.environ["KUBERNETES_POD_NAME"].encode())
+        except ConnectionRefusedError:
+            pass
+        time.sleep(0.05)
+"""
 
 
 @pytest.fixture
@@ -64,3 +88,21 @@ def test_a_converted_learner_that_is_killed_comes_back(job: Experiment, folder: 
         assert all(role.failed == 0 for role in status.roles)
         run.stop()
         assert run.wait(30).phase == "Stopped"
+
+
+def test_a_job_of_the_first_version_ends_with_its_coordinator(folder: Path) -> None:
+    def template(name: str, code: str) -> dict[str, Any]:
+        container = {"name": name, "image": "x", "command": python(code)}
+        return {"template": {"spec": {"containers": [container]}}}
+
+    spec = {
+        "coordinator": template("coordinator", COORDINATOR),
+        "collector": template("collector", COLLECTOR),
+    }
+    job = {"apiVersion": "diengine.opendilab.org/v1alpha1", "kind": "DIJob", "metadata": {"name": "first"}}
+    [made] = convert(json.dumps(job | {"spec": spec}).encode(), "job.json", workdir=".")
+    with running(made.experiment, folder) as run:
+        status = run.wait(30)
+        assert status.phase == "Succeeded", status
+        assert {role.name: role.succeeded for role in status.roles}["coordinator"] == 1
+        assert lines(run, "coordinator/0") == ["first-collector-0"] * 3

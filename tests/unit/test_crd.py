@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import yaml
 
 from callsheet.cli.main import call
 from callsheet.spec.crd import crd
+from callsheet.spec.crd_rules import MOST, MOST_KEYS
 from callsheet.spec.crd_status import PHASES
 from callsheet.spec.experiment import ContainerFields
 from callsheet.spec.fields import keys
@@ -105,6 +108,17 @@ def test_every_rule_has_a_message_for_people() -> None:
     rules = [rule for _, node in nodes(root()) for rule in node.get("x-kubernetes-validations", [])]
     assert len(rules) > 40
     assert all(rule["message"] for rule in rules)
+
+
+def test_the_page_tells_the_largest_sizes() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "custom-resource.md").read_text()
+    told = {
+        name: int(row.split("|")[2])
+        for row in page.partition("## Largest sizes")[2].partition("\n## ")[0].splitlines()
+        for name in re.findall(r"`(\w+)`", row)
+    }
+    assert told.items() >= MOST.items()
+    assert {told[key] for key in ("labels", "annotations", "nodeSelector", "files")} == {MOST_KEYS}
 
 
 def test_the_status_knows_every_phase() -> None:
