@@ -12,13 +12,17 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from callsheet.backends.kubernetes.api import Api, Object
-from callsheet.backends.kubernetes.spdy import PROTOCOL, Tunnel
+from callsheet.backends.kubernetes.refusals import Unreachable
 from callsheet.errors import CallsheetError, UserError
 
 if TYPE_CHECKING:
     from httpx2.websockets import WebSocketSession
 
+_PROTOCOLS = ["v4.channel.k8s.io"]
+_DATA = 0
 _CHUNK = 32 * 1024
+_LAST_ANSWER = 1.0
+"""Seconds for the pod's answer after our side has finished; the container runtime gives no more either."""
 
 
 class Forward:
@@ -60,20 +64,23 @@ class Forward:
             try:
                 name = self._find()["metadata"]["name"]
                 what = f"forward a port of the pod {name}"
-                with self._api.websocket(name, "portforward", [], [PROTOCOL], what) as session:
-                    tunnel = Tunnel(session.send_bytes)
-                    tunnel.open(self.remote)
-                    threading.Thread(target=_send, args=(connection, tunnel), daemon=True).start()
-                    for data in tunnel.receive(_messages(session)):
-                        connection.sendall(data)
-                    # Closing alone would not tell the other side: our second thread still reads the socket.
-                    connection.shutdown(socket.SHUT_RDWR)
-                if tunnel.complaint:
-                    self._tell(f"the pod refused: {tunnel.complaint.decode(errors='replace').strip()}")
-            except OSError:
-                return  # our side has had enough
+                params = [("ports", str(self.remote))]
+                with self._api.websocket(name, "portforward", params, _PROTOCOLS, what) as session:
+                    over = threading.Event()
+                    threading.Thread(target=_send, args=(connection, session, over), daemon=True).start()
+                    try:
+                        for data in _receive(session):
+                            connection.sendall(data)
+                    finally:
+                        over.set()
             except CallsheetError as error:
                 self._tell(error.message)
+            except OSError:
+                pass  # our side has had enough
+            finally:
+                # Closing alone would not tell the other side: our second thread still reads the socket.
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
 
 
 def _listen(local: int | None, remote: int) -> socket.socket:
@@ -89,20 +96,33 @@ def _listen(local: int | None, remote: int) -> socket.socket:
     raise AssertionError("some port is free")
 
 
-def _send(connection: socket.socket, tunnel: Tunnel) -> None:
+def _send(connection: socket.socket, session: WebSocketSession, over: threading.Event) -> None:
     from httpx2.websockets import HTTPXWSException
 
     with contextlib.suppress(OSError, HTTPXWSException):
         while data := connection.recv(_CHUNK):
-            tunnel.write(data)
-        tunnel.finish()
+            session.send_bytes(bytes((_DATA,)) + data)
+        # The protocol cannot say "I have finished, you may answer": the answer gets a moment, then all ends.
+        if not over.wait(_LAST_ANSWER):
+            session.close()
 
 
-def _messages(session: WebSocketSession) -> Iterator[bytes]:
+def _receive(session: WebSocketSession) -> Iterator[bytes]:
+    """The pod's bytes, until the pod has sent all."""
     from httpx2.websockets import WebSocketDisconnect
 
+    begun: set[int] = set()
     try:
         while True:
-            yield session.receive_bytes(timeout=None)
+            message = session.receive_bytes(timeout=None)
+            channel, data = message[0], message[1:]
+            if channel not in begun:
+                begun.add(channel)  # the first message of a channel repeats the port
+            elif channel == _DATA:
+                yield data
+            elif data:
+                raise Unreachable(
+                    f"the pod refused: {data.decode(errors='replace').strip()}", fix="try again"
+                )
     except WebSocketDisconnect:
         return
