@@ -84,7 +84,11 @@ def project_image() -> str:
     packages.require(packages.IMAGES)
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / "images.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another command is building an image: waiting for it ...")
+            fcntl.flock(lock, fcntl.LOCK_EX)
         name = f"callsheet:{_source_hash()}"
         if not _exists(f"localhost/{name}"):
             base = base_image()
