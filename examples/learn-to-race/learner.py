@@ -90,7 +90,8 @@ def main() -> None:
     socketserver.ThreadingTCPServer.daemon_threads = True
     with socketserver.ThreadingTCPServer(address(options.bind), Door) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        learner.done.wait()
+        while not learner.done.wait(0.2):
+            pass  # wakes up now and then, so that a signal is noticed whichever thread it reached
         server.shutdown()
     print(
         f"learnt from {learner.seen} episodes: best {learner.best:g} of 100, steering {learner.gain:.2f}",

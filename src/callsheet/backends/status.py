@@ -5,7 +5,7 @@ Stands apart from the backends' protocol because the local supervisor writes it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -136,6 +136,19 @@ class Status:
                 ],
             }
         )
+
+
+def count_roles(names: Iterable[str], replicas: Iterable[ReplicaStatus]) -> list[RoleStatus]:
+    """The counts of every role, in the file's order."""
+    counts = {name: RoleStatus(name) for name in names}
+    for replica in replicas:
+        role = counts[replica.role]
+        role.wanted += 1
+        role.ready += replica.ready
+        role.succeeded += replica.phase == "Succeeded"
+        role.failed += replica.phase == "Failed"
+        role.restarts += replica.restarts
+    return list(counts.values())
 
 
 def _shallow(item: Any) -> dict[str, Any]:

@@ -19,6 +19,8 @@ _HOLE = re.compile(
     rf"\{{\{{(?P<escaped>{_NAME}(?:\.[A-Za-z0-9._-]+)?)\}}\}}|(?<!\$)\{{(?P<head>{_NAME})(?:\.(?P<tail>[A-Za-z0-9._-]+))?\}}"
 )
 
+_BRACES = re.compile(r"\{[A-Za-z][A-Za-z0-9_.-]*\}")
+
 
 @dataclass(frozen=True, slots=True)
 class Hole:
@@ -113,6 +115,15 @@ def _unknown(shown: str, word: str, among: Collection[str], form: str, otherwise
 def fill(template: Template, value: Callable[[Hole], str]) -> str:
     """The text with every hole filled."""
     return "".join([part if isinstance(part, str) else value(part) for part in template])
+
+
+def escape(text: str, endpoints: Collection[str]) -> str:
+    """The text as a template that yields exactly this text."""
+
+    def doubled(match: re.Match[str]) -> str:
+        return f"{{{match[0]}}}" if holes(parse(match[0], endpoints)) else match[0]
+
+    return _BRACES.sub(doubled, text)
 
 
 def holes(template: Template) -> list[Hole]:

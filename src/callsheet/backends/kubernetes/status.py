@@ -11,7 +11,7 @@ from typing import Any
 from callsheet import contract
 from callsheet.backends.kubernetes import names, reasons
 from callsheet.backends.kubernetes.lifecycle import Verdict, decide, policy
-from callsheet.backends.status import ContainerStatus, Phase, ReplicaStatus, RoleStatus, Status
+from callsheet.backends.status import ContainerStatus, Phase, ReplicaStatus, Status, count_roles
 
 Object = dict[str, Any]
 _INDEX = ("batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index")
@@ -96,7 +96,7 @@ def assess(observed: Observed, now: float) -> Assessment:
         folder=observed.book["data"].get(contract.STORAGE, ""),
         restarts=sum(replica.restarts for replica in replicas),
         exposed=_exposed(observed, experiment),
-        roles=_roles(experiment, replicas),
+        roles=count_roles((role["name"] for role in experiment["spec"]["roles"]), replicas),
         replicas=replicas,
     )
     if status.done and verdict:
@@ -251,18 +251,6 @@ def _exposed(observed: Observed, experiment: Mapping[str, Any]) -> dict[str, str
         for expose in container.get("exposes") or []
         if expose["name"] in book
     }
-
-
-def _roles(experiment: Mapping[str, Any], replicas: list[ReplicaStatus]) -> list[RoleStatus]:
-    counts = {role["name"]: RoleStatus(role["name"]) for role in experiment["spec"]["roles"]}
-    for replica in replicas:
-        role = counts[replica.role]
-        role.wanted += 1
-        role.ready += replica.ready
-        role.succeeded += replica.phase == "Succeeded"
-        role.failed += replica.phase == "Failed"
-        role.restarts += replica.restarts
-    return list(counts.values())
 
 
 def _last_end(observed: Observed) -> float:

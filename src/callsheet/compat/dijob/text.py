@@ -9,19 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-from callsheet.plan.template import holes, parse
+from callsheet.plan.template import escape
 
 _REFERENCE = re.compile(r"\$(?:(?P<dollar>\$)|\((?P<name>[^()]*)\))")
-_BRACES = re.compile(r"\{[A-Za-z][A-Za-z0-9_.-]*\}")
-
-
-def escape(text: str, endpoints: Collection[str]) -> str:
-    """Braces of the text's own stay what they are."""
-
-    def doubled(match: re.Match[str]) -> str:
-        return f"{{{match[0]}}}" if holes(parse(match[0], endpoints)) else match[0]
-
-    return _BRACES.sub(doubled, text)
 
 
 def translate(

@@ -8,16 +8,15 @@ script's text is escaped and arrives as it was written.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from callsheet.compat.symphony.spec import ExperimentSpec, ProcessGroupSpec, ProcessSpec
 from callsheet.errors import UserError
-from callsheet.plan.template import holes, parse
+from callsheet.plan.template import escape
 from callsheet.sdk import Container, Experiment, Role
 
 ROLE_VARIABLE = "SYMPHONY_ROLE"
-_BRACES = re.compile(r"\{[A-Za-z][A-Za-z0-9_.-]*\}")
 
 
 def translate(spec: ExperimentSpec) -> Experiment:
@@ -102,15 +101,6 @@ def _addresses(process: ProcessSpec) -> dict[str, str]:
         prefix = f"SYMPH_{name.upper().replace('-', '_')}"
         env |= {f"{prefix}_{word.upper()}": f"{{{name}.{word}}}" for word in ("host", "port", "addr")}
     return env
-
-
-def escape(text: str, endpoints: Collection[str]) -> str:
-    """The text as a template that yields exactly this text."""
-
-    def doubled(match: re.Match[str]) -> str:
-        return f"{{{match[0]}}}" if holes(parse(match[0], endpoints)) else match[0]
-
-    return _BRACES.sub(doubled, text)
 
 
 class _Volumes:

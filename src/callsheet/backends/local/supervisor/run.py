@@ -15,7 +15,7 @@ from callsheet.backends.local.supervisor.processes import Processes
 from callsheet.backends.local.supervisor.readiness import PortWatch
 from callsheet.backends.local.supervisor.references import resolve_references
 from callsheet.backends.local.supervisor.replica import ReplicaRun
-from callsheet.backends.status import FINISHED, Phase, ReplicaStatus, RoleStatus, Status
+from callsheet.backends.status import FINISHED, Phase, ReplicaStatus, Status, count_roles
 from callsheet.errors import RetryError, UserError
 from callsheet.plan.model import Plan, Replica, RolePlan, book_without
 
@@ -231,20 +231,9 @@ class RunState:
             restarts=self.restarts,
             exposed=self._exposed(),
             warnings=self._warnings(),
-            roles=self._roles(replicas),
+            roles=count_roles((role.name for role in self.plan.roles), replicas),
             replicas=replicas,
         )
-
-    def _roles(self, replicas: list[ReplicaStatus]) -> list[RoleStatus]:
-        counts = {role.name: RoleStatus(role.name) for role in self.plan.roles}
-        for replica in replicas:
-            role = counts[replica.role]
-            role.wanted += 1
-            role.ready += replica.ready
-            role.succeeded += replica.phase == "Succeeded"
-            role.failed += replica.phase == "Failed"
-            role.restarts += replica.restarts
-        return list(counts.values())
 
     def _exposed(self) -> dict[str, str]:
         return {
