@@ -174,6 +174,19 @@ def test_ports_of_different_roles_do_not_clash() -> None:
     assert check_experiment(experiment(LEARNER, other)) == []
 
 
+def test_a_name_given_twice_is_a_mistake_where_it_stands_again() -> None:
+    twice = one(LEARNER, {"name": "actor", "connects": ["trajectories", "trajectories"]})
+    assert twice.path == "spec.roles[actor].connects[1]"
+    assert twice.message == "'trajectories' is there already, as number 1 of connects"
+    again = one({"name": "a"}, lifecycle={"success": ["a", "a"]})
+    assert again.path == "spec.lifecycle.success[1]"
+
+
+def test_without_any_endpoint_the_way_out_is_a_whole_sentence() -> None:
+    problem = one({"name": "a", "args": ["{trajectories.addr}"]})
+    assert problem.fix == "write {{trajectories.addr}} for a literal {trajectories.addr}"
+
+
 @pytest.mark.parametrize(
     ("text", "message", "fix"),
     [

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from callsheet import contract
 from callsheet.plan.check_base import Mistake, Subject, repeated
-from callsheet.spec.experiment import LABEL_PATTERN
+from callsheet.spec.experiment import LABEL_PATTERN, LABEL_RULE
 from callsheet.spec.tree import Loc
 
 LONGEST_LABEL = 63
@@ -72,9 +72,8 @@ def _labels(it: Subject) -> Iterator[Mistake]:
             )
         elif not is_label(name):
             better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-            rule = "lower-case letters, digits and hyphens, a letter first, no hyphen last"
-            fix = f"write {better}" if is_label(better) else f"write {rule}"
-            yield Mistake(loc, f"{name!r} is not a DNS label ({rule})", fix)
+            fix = f"write {better}" if is_label(better) else f"write {LABEL_RULE}"
+            yield Mistake(loc, f"{name!r} is not a DNS label ({LABEL_RULE})", fix)
     for loc, name in _endpoints(it):
         if name in contract.RESERVED_ENDPOINTS:
             yield Mistake(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from callsheet.plan.check_base import Mistake, Site, Subject, listed, meant
+from callsheet.plan.check_base import Mistake, Site, Subject, listed, meant, repeated
 from callsheet.spec.experiment import ContainerFields, Role
 from callsheet.spec.tree import Loc
 
@@ -46,6 +46,7 @@ def _position(site: Site, loc: Loc) -> int:
 
 
 def _connects(it: Subject, site: Site) -> Iterator[Mistake]:
+    yield from _named_twice((*site.loc, "connects"), site.container.connects)
     for index, name in enumerate(site.container.connects):
         if name not in it.endpoints:
             otherwise = f"add binds: [{{name: {name}}}] to the role that listens (bound so far: {listed(it.endpoints)})"
@@ -54,6 +55,12 @@ def _connects(it: Subject, site: Site) -> Iterator[Mistake]:
                 f"no role binds the endpoint {name!r}",
                 meant(name, it.endpoints, otherwise),
             )
+
+
+def _named_twice(loc: Loc, names: list[str]) -> Iterator[Mistake]:
+    for index, first, name in repeated(names):
+        message = f"{name!r} is there already, as number {first + 1} of {loc[-1]}"
+        yield Mistake((*loc, index), message, "remove one of the two")
 
 
 def _ports(it: Subject) -> Iterator[Mistake]:
@@ -106,7 +113,9 @@ def _inline(loc: Loc, role: Role) -> Iterator[Mistake]:
 def _success(it: Subject) -> Iterator[Mistake]:
     roles = {role.name: role for _, role in it.roles}
     known = roles.keys() | it.known.names.roles
-    for index, name in enumerate(it.experiment.spec.lifecycle.success):
+    success = it.experiment.spec.lifecycle.success
+    yield from _named_twice(("spec", "lifecycle", "success"), success)
+    for index, name in enumerate(success):
         loc: Loc = ("spec", "lifecycle", "success", index)
         if name not in known:
             fix = meant(name, known, f"write one of the roles: {listed(known)}")

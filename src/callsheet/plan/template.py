@@ -95,11 +95,9 @@ def mistake(
         fix = "add it to this container's volumeMounts"
         return _unknown(str(hole), hole.tail, mounts, "{mounts.%s}", fix) if wrong else ("", "")
     if hole.head not in endpoints:
-        return _unknown(str(hole), hole.head, endpoints, "{%s." + hole.tail + "}", f"or {literal}")
+        return _unknown(str(hole), hole.head, endpoints, "{%s." + hole.tail + "}", literal)
     if hole.tail not in contract.ENDPOINT_WORDS:
-        return _unknown(
-            str(hole), hole.tail, contract.ENDPOINT_WORDS, "{" + hole.head + ".%s}", f"or {literal}"
-        )
+        return _unknown(str(hole), hole.tail, contract.ENDPOINT_WORDS, "{" + hole.head + ".%s}", literal)
     return "", ""
 
 
@@ -107,9 +105,9 @@ def _unknown(shown: str, word: str, among: Collection[str], form: str, otherwise
     message = f"{shown} does not resolve: there is no {word!r}"
     close = get_close_matches(word, list(among), n=1, cutoff=0.6)
     if close:
-        return message, f"did you mean {form % close[0]}? {otherwise}"
+        return message, f"did you mean {form % close[0]}? Or {otherwise}"
     known = ", ".join(form % name for name in sorted(among))
-    return message, f"{'write one of ' + known + '; ' if known else ''}{otherwise}"
+    return message, f"write one of {known}, or {otherwise}" if known else otherwise
 
 
 def fill(template: Template, value: Callable[[Hole], str]) -> str:

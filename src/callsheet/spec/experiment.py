@@ -23,6 +23,7 @@ from callsheet.spec.model import FreeMapping, Model
 from callsheet.spec.quantity import Duration
 
 LABEL_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+LABEL_RULE = "lower-case letters, digits and hyphens, a letter first, no hyphen last"
 _LABEL = {"pattern": LABEL_PATTERN, "maxLength": 63}
 
 Count = Annotated[int, Field(ge=0, le=100_000)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterable
@@ -11,7 +12,9 @@ from difflib import get_close_matches
 from pydantic_core import ErrorDetails
 
 from callsheet.spec import tree
+from callsheet.spec.experiment import LABEL_PATTERN, LABEL_RULE
 from callsheet.spec.fields import keys, model_at, models
+from callsheet.spec.scalars import resolve_plain
 from callsheet.spec.tree import Fields, Items, Loc, Node, Scalar
 
 _EXPECTED = {
@@ -34,6 +37,10 @@ _INSTEAD = {
     "initContainers": "put them in podPatch",
 }
 """Keys that people know from elsewhere."""
+_PLAIN = re.compile(r"(?!-( |$))[A-Za-z0-9_./+-][A-Za-z0-9_./+=-]*([ :][A-Za-z0-9_./+=-]+)*")
+"""What needs no quotes in a YAML list, unless it reads as a number or a boolean."""
+_LABELLED = ("metadata", "roles", "containers", "binds", "exposes", "volumes")
+"""What has a DNS label for its name."""
 _HOMES = {"ExperimentSpec": "spec", "Lifecycle": "spec.lifecycle", "Metadata": "metadata", "Role": "the role"}
 """Where a key that is right elsewhere may belong, by model."""
 
@@ -136,8 +143,11 @@ def _wrong_choice(shown: str, choices: list[str]) -> tuple[str, str]:
     near = [c for c in named if c.lower() == shown.lower()] or get_close_matches(
         shown, named, n=1, cutoff=0.5
     )
-    fix = f"did you mean {near[0]}?" if near else f"write {named[0]}"
-    return f"{shown!r} is not one of {', '.join(named)}", fix
+    listed = " or ".join([*([", ".join(named[:-1])] if named[:-1] else []), *named[-1:]])
+    return (
+        f"{shown!r} is not one of {', '.join(named)}",
+        f"did you mean {near[0]}?" if near else f"write {listed}",
+    )
 
 
 def _wrong_type(loc: Loc, node: Node, expected: list[str]) -> tuple[str, str]:
@@ -169,6 +179,8 @@ def _shown(node: Node) -> str:
 def _not_text(loc: Loc, node: Node, message: str) -> tuple[str, str]:
     if isinstance(node, Scalar):
         quoted = f'quote it: "{node.text}"'
+        if _is_label(loc) and not re.fullmatch(LABEL_PATTERN, node.text):
+            return message, f"write a name: {LABEL_RULE}"
         if isinstance(node.value, bool):
             return (
                 f"YAML reads an unquoted {node.text} as {str(node.value).lower()}, but text is expected",
@@ -187,6 +199,12 @@ def _not_text(loc: Loc, node: Node, message: str) -> tuple[str, str]:
     return message, "write text; put it in quotes when it has braces or brackets"
 
 
+def _is_label(loc: Loc) -> bool:
+    """Whether quotes alone may not do: a name here must be a DNS label too."""
+    inside = [step for step in loc[:-1] if isinstance(step, str)][-1:]
+    return loc[-1] == "name" and inside != [] and inside[0] in _LABELLED
+
+
 def _as_written(node: Fields) -> str:
     """A small mapping as it probably stands in the file."""
     values = {key: entry.value for key, entry in node.entries.items()}
@@ -200,7 +218,7 @@ def _as_written(node: Fields) -> str:
 def _as_list(key: str, node: Node) -> str:
     if isinstance(node, Scalar):
         if key in ("command", "args"):
-            return f"write a list: [{', '.join(_words(node.text))}]"
+            return f"write a list: [{', '.join(_quoted(word) for word in _words(node.text))}]"
         return (
             f"write a list: [{{name: {node.text}}}]"
             if key in ("binds", "exposes")
@@ -223,6 +241,12 @@ def _words(text: str) -> list[str]:
         return shlex.split(text)
     except ValueError:
         return text.split()
+
+
+def _quoted(word: str) -> str:
+    """A word as it can be pasted into a YAML list and stay text."""
+    safe = _PLAIN.fullmatch(word) and isinstance(resolve_plain(word), str)
+    return word if safe else json.dumps(word, ensure_ascii=False)
 
 
 def _as_mapping(loc: Loc, node: Node) -> str:
