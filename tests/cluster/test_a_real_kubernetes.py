@@ -125,6 +125,19 @@ def test_a_container_over_its_memory_limit_is_oom_killed(namespace: Kube, image:
     assert reason() == "OOMKilled"
 
 
+@pytest.mark.parametrize(
+    "missing", ["registry.callsheet.dev/nobody:1", "docker.io/library/nobody-has-this:1"]
+)
+def test_an_image_that_cannot_be_pulled_is_reported_soon(namespace: Kube, missing: str) -> None:
+    namespace.apply(pod("lost", missing, ["/nothing"]))
+
+    def reason() -> str:
+        states = namespace.get("pod", "lost")["status"].get("containerStatuses", [{}])
+        return str(states[0].get("state", {}).get("waiting", {}).get("reason", ""))
+
+    eventually(lambda: reason() in ("ErrImagePull", "ImagePullBackOff"), 20)
+
+
 def test_the_restricted_standard_lets_safe_pods_in_and_keeps_others_out(namespace: Kube, image: str) -> None:
     namespace("label", "namespace", namespace.namespace, "pod-security.kubernetes.io/enforce=restricted")
     namespace.apply(pod("safe", image, SLEEP))

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import need_root
+from conftest import need_root, why_not
 
-from tools.cluster import build, packages, versions
+from tools.cluster import build, packages, pki, versions
 from tools.cluster.cli import main
 from tools.cluster.errors import ClusterError
 
@@ -64,6 +64,18 @@ def test_a_cache_that_the_nodes_could_not_see_is_refused(monkeypatch: pytest.Mon
     monkeypatch.setenv("XDG_CACHE_HOME", "/var/lib/somewhere")
     with pytest.raises(ClusterError, match="set XDG_CACHE_HOME"):
         build.build()
+
+
+def test_under_sudo_the_kubeconfig_belongs_to_the_person_who_called(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if why_not():
+        pytest.skip("only root can give files away")
+    monkeypatch.setenv("SUDO_UID", "1000")
+    file = tmp_path / "kubeconfig"
+    file.touch(0o600)
+    pki.give_to_caller(file)
+    assert file.stat().st_uid == 1000
 
 
 def test_missing_packages_are_named_where_they_cannot_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:

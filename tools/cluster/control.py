@@ -24,6 +24,7 @@ def make_identities(cluster: Cluster) -> None:
     )
     admin = pki.issue(cluster, "admin", "/O=system:masters/CN=admin", "DNS:admin")
     pki.write_kubeconfig(cluster, admin, cluster.kubeconfig)
+    pki.give_to_caller(cluster.kubeconfig)
     for user in ("kube-controller-manager", "kube-scheduler", "kube-proxy"):
         own = pki.issue(cluster, user, f"/CN=system:{user}", f"DNS:{user}")
         pki.write_kubeconfig(cluster, own, cluster.folder / f"{user}.kubeconfig")

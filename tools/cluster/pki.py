@@ -102,3 +102,9 @@ def write_kubeconfig(cluster: Cluster, user: Identity, path: Path) -> None:
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         json.dump(config, file, indent=1)
+
+
+def give_to_caller(path: Path) -> None:
+    """Under sudo the file goes to the person who called it: it is for their kubectl, and they are root anyway."""
+    if caller := os.environ.get("SUDO_UID"):
+        os.chown(path, int(caller), -1)
