@@ -161,7 +161,7 @@ def test_plan_and_render_show_every_replica_and_start_nothing(callsheet, run: st
     assert code == 0
     assert "1 more, see -o wide" in shown
     names = callsheet("plan", "-f", "many.yaml", "--set", "roles.actor.replicas=4", "-o", "name")[1].split()
-    assert names == ["actor/0", "actor/1", "actor/2", "actor/3", "simulation/0"]
+    assert names == [*(f"many/actor/{index}" for index in range(4)), "many/simulation/0"]
     assert (
         "CALLSHEET_INDEX=3"
         in callsheet("plan", "-f", "many.yaml", "--set", "roles.actor.replicas=4", "-o", "wide")[1]

@@ -135,5 +135,8 @@ class FakeBackend:
     def unused(self, experiment: Any) -> list[str]:
         return []
 
+    def check(self, experiment: Any, *, base: Path) -> None:
+        """Whatever it is, it would start."""
+
     def start(self, experiment: Any, *, base: Path, source: str = "", detach: bool = False) -> FakeRun:
         return self.known[0]

@@ -54,6 +54,33 @@ def test_a_file_gives_its_experiment_with_its_folder_and_its_text(tmp_path: Path
     assert loaded.text == TEXT.replace("NAME", "rl")
 
 
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("spec.roles[actor].command", "11:14"),
+        ("spec.roles[actor].image", "9:5"),
+        ("spec.roles[learner].binds[trajectories].port", "8:13"),
+        ("spec.roles[learner].resources.limits[nvidia.com/gpu]", "6:5"),
+        ("spec.roles[nobody]", "6:3"),
+        ("spec.volumes[data]", "5:3"),
+        ("", "1:1"),
+    ],
+)
+def test_a_mistake_found_later_gets_its_place_or_that_of_what_is_around_it(
+    tmp_path: Path, path: str, place: str
+) -> None:
+    (loaded,) = load([write(tmp_path, "x.yaml", "rl")])
+    assert loaded.placed(Problem(path, "wrong")).place == f"{tmp_path}/x.yaml:{place}"
+    with pytest.raises(InvalidExperiment) as caught, loaded.placing():
+        raise InvalidExperiment([Problem(path, "wrong")])
+    assert str(caught.value).startswith(f"{tmp_path}/x.yaml:{place}: ")
+
+
+def test_a_mistake_in_what_a_flag_set_names_the_flag(tmp_path: Path) -> None:
+    (loaded,) = load([write(tmp_path, "x.yaml", "rl")], sets=["workdir.path=nowhere"])
+    assert loaded.placed(Problem("spec.workdir.path", "wrong")).place == "--set workdir.path=nowhere"
+
+
 def test_a_relative_path_gives_an_absolute_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "x.yaml", "rl")
     monkeypatch.chdir(tmp_path)

@@ -156,6 +156,9 @@ class Backend(Protocol):
     def render(self, experiment: Experiment, *, base: Path) -> str:
         """What this backend would make real, as YAML in its own words: the plan here, manifests on a cluster."""
 
+    def check(self, experiment: Experiment, *, base: Path) -> None:
+        """Raise `InvalidExperiment` with every reason why it cannot start here; nothing is started."""
+
     def unused(self, experiment: Experiment) -> list[str]:
         """One line for each field of the file that this backend does not act on."""
 

@@ -28,12 +28,11 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], form: str | None) -> 
     from callsheet.backends.kubernetes.differences import lines
 
     backend = options.cluster()
-    found = [
-        change
-        for item in options.load(files, sets)
-        for change in backend.changes(item.experiment, base=item.base)
-        if change.action != "keep"
-    ]
+    found = []
+    for item in options.load(files, sets):
+        with item.placing():
+            changes = backend.changes(item.experiment, base=item.base)
+        found += [change for change in changes if change.action != "keep"]
     if form in ("json", "yaml"):
         data = [{"action": c.action, "kind": c.kind, "name": c.name} for c in found]
         output.answer(output.structured(data, form))

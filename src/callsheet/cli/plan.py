@@ -27,7 +27,10 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], on: str, form: str | 
     The table shows the first replicas of each role; `-o wide` all of them with their environment.
     """
     backend = options.backend(on)
-    plans = [backend.plan(item.experiment, base=item.base) for item in options.load(files, sets)]
+    plans = []
+    for item in options.load(files, sets):
+        with item.placing():
+            plans.append(backend.plan(item.experiment, base=item.base))
     if form in ("json", "yaml"):
         # One experiment is one object; several are a list.
         data = [plan.to_data() for plan in plans]
@@ -35,7 +38,11 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], on: str, form: str | 
         return
     for number, plan in enumerate(plans):
         if form == "name":
-            output.answer("\n".join(f"{role.name}/{r.index}" for role in plan.roles for r in role.replicas))
+            output.answer(
+                "\n".join(
+                    f"{plan.experiment}/{role.name}/{r.index}" for role in plan.roles for r in role.replicas
+                )
+            )
             continue
         if number:
             output.answer("")

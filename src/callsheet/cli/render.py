@@ -16,5 +16,8 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], on: str) -> None:
     Nothing is started and no cluster is asked. `callsheet render --on kubernetes -f x.yaml | kubectl apply -f -` works. Several experiments come as several YAML documents.
     """
     backend = options.backend(on)
-    texts = [backend.render(item.experiment, base=item.base) for item in options.load(files, sets)]
+    texts = []
+    for item in options.load(files, sets):
+        with item.placing():
+            texts.append(backend.render(item.experiment, base=item.base))
     output.answer("---\n".join(text if text.endswith("\n") else text + "\n" for text in texts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -40,10 +41,14 @@ def _start(backend: base.Backend, loaded: Sequence[Loaded], *, detach: bool) -> 
     runs: list[base.Run] = []
     try:
         for item in loaded:
-            runs.append(backend.start(item.experiment, base=item.base, source=item.text, detach=detach))
-    except CallsheetError as error:
+            with item.placing():
+                runs.append(backend.start(item.experiment, base=item.base, source=item.text, detach=detach))
+    except BaseException as error:
+        # Ctrl-C between two starts must not leave the first one behind either.
+        why = error.message if isinstance(error, CallsheetError) else type(error).__name__
         for run in runs:
-            run.stop(reason=f"another experiment did not start: {error.message}")
+            with contextlib.suppress(CallsheetError):
+                run.stop(reason=f"another experiment did not start: {why}")
         raise
     return runs
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -30,6 +31,22 @@ class Loaded:
     file: str
     text: str
     """The document as YAML, changes from the command line included: what is kept with the run."""
+    root: tree.Node = field(repr=False, compare=False)
+
+    def placed(self, problem: Problem) -> Problem:
+        """A mistake that was found later, with its place in the file: that of its path, or of what is around it."""
+        line, column, origin = tree.place(self.root, tree.locate(self.root, problem.path))
+        return (
+            problem if problem.file else replace(problem, file=origin or self.file, line=line, column=column)
+        )
+
+    @contextmanager
+    def placing(self) -> Iterator[None]:
+        """Give the mistakes that are found inside their places."""
+        try:
+            yield
+        except InvalidExperiment as error:
+            raise InvalidExperiment([self.placed(problem) for problem in error.problems]) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +83,7 @@ def load(paths: Sequence[str], *, sets: Sequence[str] = (), stdin: TextIO | None
     for source, document, built in everything:
         if built.experiment:
             text = dump(tree.to_data(document.root)) if overrides else document.text
-            loaded.append(Loaded(built.experiment, source.base, source.file, text))
+            loaded.append(Loaded(built.experiment, source.base, source.file, text, built.root))
     if problems:
         raise InvalidExperiment(list(dict.fromkeys(problems)))
     return loaded

@@ -15,6 +15,7 @@ Loc = tuple[str | int, ...]
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _KEY = re.compile(r"[A-Za-z0-9_-]+")
+_STEP = re.compile(r"\['(?P<quoted>[^']*)'\]|\[(?P<item>[^\]]*)\]|\.?(?P<key>[A-Za-z0-9_-]+)")
 
 
 @dataclass(slots=True, eq=False)
@@ -166,6 +167,22 @@ def path(root: Node, loc: Loc) -> str:
             text += f"[{_item_name(node, step)}]"
         node = child(node, step) if node else None
     return text
+
+
+def locate(root: Node, text: str) -> Loc:
+    """The loc of a path as people read it, as far as it is in the tree: the reverse of `path`."""
+    loc: Loc = ()
+    node = root
+    for match in _STEP.finditer(text):
+        word = match["quoted"] or match["item"] or match["key"] or ""
+        step: str | int | None = word
+        if isinstance(node, Items):
+            step = next((i for i in range(len(node.items)) if _item_name(node, i) == word), None)
+        below = child(node, step) if step is not None else None
+        if step is None or below is None:
+            break
+        loc, node = (*loc, step), below
+    return loc
 
 
 def _item_name(parent: Node | None, step: int) -> str:

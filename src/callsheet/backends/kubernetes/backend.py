@@ -49,6 +49,13 @@ class KubernetesBackend:
 
         return to_text(manifests(experiment, base))
 
+    def check(self, experiment: Experiment, *, base: Path) -> None:
+        """Refuse what could not be rendered; no cluster is asked."""
+        from callsheet.backends.kubernetes.manifests import manifests
+
+        self._check_namespace(experiment)
+        manifests(experiment, base)
+
     def unused(self, experiment: Experiment) -> list[str]:
         """Every field of the file means something in a cluster."""
         return []
@@ -69,13 +76,17 @@ class KubernetesBackend:
 
     def _within(self, experiment: Experiment) -> Api:
         """The namespace that the command line names, else the file, else the context."""
+        self._check_namespace(experiment)
+        wanted = experiment.metadata.namespace
+        return self.api.within(wanted) if wanted else self.api
+
+    def _check_namespace(self, experiment: Experiment) -> None:
         wanted = experiment.metadata.namespace
         if wanted and self.place.namespace not in ("", wanted):
             raise UserError(
                 f"the file says namespace {wanted!r} and the command line {self.place.namespace!r}",
                 fix="leave one of them out",
             )
-        return self.api.within(wanted) if wanted else self.api
 
     def runs(self) -> list[Status]:
         """The runs in the namespace, or in all of them, newest first."""
