@@ -50,6 +50,12 @@ class LocalBackend:
 
         return unused_fields(experiment)
 
+    def check(self, experiment: Experiment, *, base: Path) -> None:
+        """Say why this machine cannot run it, with nothing started."""
+        from callsheet.backends.local.launch import check
+
+        check(experiment, base)
+
     def start(
         self, experiment: Experiment, *, base: Path, source: str = "", detach: bool = False
     ) -> LocalRun:

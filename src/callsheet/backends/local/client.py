@@ -18,10 +18,12 @@ from callsheet.backends.local import registry
 from callsheet.backends.local.logs import read_logs
 from callsheet.backends.local.supervisor import strays
 from callsheet.backends.local.supervisor.files import Layout
-from callsheet.backends.local.supervisor.guard import LOST, mark_lost
+from callsheet.backends.local.supervisor.guard import mark_lost
 from callsheet.errors import RetryError, UserError
 
 TIMEOUT = 10.0
+ASK_EVERY = 1.0
+"""Seconds between two looks for the supervisor while a log is followed."""
 T = TypeVar("T")
 
 
@@ -32,7 +34,8 @@ class LocalRun:
         self.layout = Layout(folder)
         self.id = folder.name
         self.experiment = folder.parent.name
-        self._supervisor = 0
+        self._asked = 0.0
+        self._answers = True
         self._leash = leash.detach() if leash else None
         """While this end is open the run goes on: it stops when the program that started it goes away. A bare
         descriptor, which outlives this handle: dropping the handle does not end the run."""
@@ -68,17 +71,16 @@ class LocalRun:
             raise UserError(
                 f"the run {self.id} has no status", fix=f"see {self.layout.supervisor_log}"
             ) from None
-        if status.done or _is_alive(status.supervisor):
+        if status.done:
             return status
+        # Nobody answers on the control socket and the last word was not written: the supervisor is gone. Its
+        # process id tells nothing, another process may have it by now.
         if strays.carrying(strays.marks(self.id)):
             status.phase, status.reason = "Stopping", "its supervisor was killed; what is left is being ended"
             return status
         # The guard writes this too; here for the case that it was killed as well.
-        mark_lost(self.layout.status)
-        status = Status.from_data(json.loads(Path(self.layout.status).read_text(encoding="utf-8")))
-        if not status.done:  # the disk is full
-            status.phase, status.reason, status.exit_code = "Failed", LOST, contract.EXIT_SUPERVISOR_LOST
-        return status
+        lost = mark_lost(self.layout.status)
+        return Status.from_data(lost) if lost else status
 
     def watch(self, interval: float = 0.5) -> Iterator[Status]:
         """The run now and then whenever it changed, at least every `interval` seconds, until it has ended."""
@@ -119,8 +121,18 @@ class LocalRun:
         """Whether nothing will be written any more; cheap enough to ask many times a second."""
         if not os.path.exists(self.layout.socket):
             return True
-        self._supervisor = self._supervisor or self.status().supervisor
-        return not _is_alive(self._supervisor)
+        if time.monotonic() - self._asked > ASK_EVERY:
+            self._asked = time.monotonic()
+            self._answers = self._is_answered()
+        return not self._answers
+
+    def _is_answered(self) -> bool:
+        """Whether there is a supervisor behind the control socket."""
+        try:
+            self._connect(TIMEOUT).close()
+        except (FileNotFoundError, ConnectionError):
+            return False
+        return True
 
     def scale(self, replicas: Mapping[str, int]) -> Status:
         """Change the size of elastic roles."""
@@ -173,14 +185,14 @@ class LocalRun:
         """Start one more member of a role in this terminal; its exit code."""
         from callsheet.backends.local.replan import replan_joined
 
-        with self._connect(TIMEOUT) as connection:
+        with self._connected() as connection:
 
             def enter() -> tuple[str, dict[str, str]]:
                 status = self.status()
-                plan, index, env = replan_joined(self.layout, status, role)
+                plan, index = replan_joined(self.layout, status, role)
                 request = {"op": "join", "generation": status.generation, "role": role, "index": index}
-                _answer(connection, request | {"plan": plan.to_data()})
-                return plan.workdir, env
+                answer = _answer(connection, request | {"plan": plan.to_data()})
+                return plan.workdir, answer["env"]
 
             workdir, env = _patiently(enter)
             connection.settimeout(None)
@@ -189,13 +201,11 @@ class LocalRun:
 
     def delete(self) -> None:
         """Remove the finished run with its results."""
-        status = self.status()
-        if not status.done:
+        if not self.status().done:
             raise UserError(
                 f"the run {self.id} has not ended", fix=f"stop it first: callsheet stop {self.id}"
             )
-        limit = time.monotonic() + TIMEOUT
-        while _is_alive(status.supervisor) and time.monotonic() < limit:
+        while self._is_answered():
             time.sleep(0.02)  # it says its last words for a moment; it is no child of ours to wait for
         registry.forget(self.folder)
 
@@ -204,8 +214,13 @@ class LocalRun:
         return sum(f.lstat().st_size for f in self.folder.rglob("*") if not f.is_dir())
 
     def _command(self, request: dict[str, Any]) -> Any:
+        with self._connected() as connection:
+            return _answer(connection, request).get("result")
+
+    def _connected(self) -> socket.socket:
+        """A connection to the supervisor, for what only a running run can do."""
         try:
-            return self._ask(request, TIMEOUT).get("result")
+            return self._connect(TIMEOUT)
         except (FileNotFoundError, ConnectionError):
             raise UserError(f"the run {self.id} has ended", fix="start a new one: callsheet run") from None
 
@@ -215,9 +230,9 @@ class LocalRun:
 
     def _connect(self, timeout: float) -> socket.socket:
         """Connect through the folder's descriptor: the path may be longer than a socket's name may be."""
+        folder = os.open(self.layout.private, os.O_RDONLY | os.O_DIRECTORY)
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(timeout)
-        folder = os.open(self.layout.private, os.O_RDONLY | os.O_DIRECTORY)
         try:
             through = f"/proc/self/fd/{folder}/control.sock"
             connection.connect(through if os.path.exists("/proc/self/fd") else self.layout.socket)
@@ -252,7 +267,7 @@ def _answer(connection: socket.socket, request: dict[str, Any]) -> dict[str, Any
             "the supervisor did not answer in time", fix="the machine may be overloaded; try again"
         ) from None
     if not parts:
-        raise ConnectionResetError
+        raise ConnectionResetError("the supervisor closed the connection")
     answer: dict[str, Any] = json.loads(b"".join(parts))
     if "error" in answer:
         raise (RetryError if answer.get("retry") else UserError)(answer["error"], fix=answer["fix"])
@@ -275,16 +290,6 @@ def _run(command: Sequence[str], env: Mapping[str, str], cwd: str, leash: socket
                 leash = None
         except KeyboardInterrupt:
             continue  # the program in the same terminal got it too; its end decides
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return pid > 0 and not (os.path.isdir("/proc/self") and strays.is_zombie(pid))
 
 
 def _shown(target: Target) -> str:

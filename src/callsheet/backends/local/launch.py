@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -23,20 +25,41 @@ from callsheet.backends.local.replan import launch_file
 from callsheet.backends.local.rules import has_loopback_network, make_rules
 from callsheet.backends.local.supervisor.files import Layout
 from callsheet.backends.local.supervisor.listening import ANY_HOST, listeners
-from callsheet.errors import BugError, InvalidExperiment, UserError
+from callsheet.errors import BugError, InvalidExperiment, Problem, UserError
 from callsheet.plan.model import Plan
 from callsheet.plan.resolve import resolve
 from callsheet.spec.dump import to_yaml
 from callsheet.spec.experiment import Experiment
 
 
-def plan(experiment: Experiment, base: Path) -> Plan:
+def plan(experiment: Experiment, base: Path, sizes: Mapping[str, int] | None = None) -> Plan:
     """The plan, nothing started; the addresses stand for those that a run would reserve."""
     layout = Layout(_results_root(experiment) / experiment.name / "RUN")
     count = blocks_needed(experiment) if has_loopback_network() else 0
     blocks = [f"127.{1 + n // 256}.{n % 256}" for n in range(1, count + 1)]
     options = _options(experiment, layout, base, blocks)
-    return resolve(experiment, make_rules(experiment, layout, options), layout.folder.name)
+    return resolve(experiment, make_rules(experiment, layout, options), layout.folder.name, replicas=sizes)
+
+
+def check(experiment: Experiment, base: Path) -> None:
+    """Say why this machine cannot run it, with nothing started."""
+    planned = plan(experiment, base)
+    _refuse(check_machine(experiment, planned, _with_one_of_each(experiment, base), _gpus(planned)))
+
+
+def _with_one_of_each(experiment: Experiment, base: Path) -> Plan:
+    """The plan with no role empty: a role that is scaled up later must be able to start too."""
+    sizes = {role.name: max(1, role.replicas) for role in experiment.spec.roles}
+    return plan(experiment, base, sizes)
+
+
+def _gpus(planned: Plan) -> list[str]:
+    return machine_gpus() if any(c.gpus for role in planned.roles for c in role.containers) else []
+
+
+def _refuse(problems: list[Problem]) -> None:
+    if problems:
+        raise InvalidExperiment(problems)
 
 
 def launch(experiment: Experiment, base: Path, source: str, *, detach: bool) -> LocalRun:
@@ -48,12 +71,15 @@ def launch(experiment: Experiment, base: Path, source: str, *, detach: bool) -> 
     try:
         options = _options(experiment, layout, base, blocks)
         planned = resolve(experiment, make_rules(experiment, layout, options), run)
-        gpus = machine_gpus() if any(c.gpus for role in planned.roles for c in role.containers) else []
-        problems = check_machine(experiment, planned, gpus)
-        if problems:
-            raise InvalidExperiment(problems)
+        gpus = _gpus(planned)
+        _refuse(check_machine(experiment, planned, _with_one_of_each(experiment, base), gpus))
         _write_folder(layout, experiment, planned, options, source)
-        return _start_supervisor(layout, gpus, claims, detach=detach)
+        try:
+            return _start_supervisor(layout, gpus, claims, detach=detach)
+        except BaseException:
+            shutil.rmtree(layout.folder, ignore_errors=True)
+            registry.unregister(run)
+            raise
     finally:
         for holder in claims:
             holder.close()
@@ -86,21 +112,35 @@ def _options(experiment: Experiment, layout: Layout, base: Path, blocks: list[st
 def _write_folder(
     layout: Layout, experiment: Experiment, plan: Plan, options: dict[str, Any], source: str
 ) -> None:
-    layout.folder.mkdir(parents=True)
-    layout.private.mkdir(mode=0o700)
-    Path(layout.experiment).write_text(source or to_yaml(experiment), encoding="utf-8")
-    Path(layout.plan).write_text(json.dumps(plan.to_data()), encoding="utf-8")
-    launch = {"experiment": experiment.model_dump(exclude_unset=True), "rules": options}
-    launch_file(layout).write_text(json.dumps(launch), encoding="utf-8")
-    keys = Path(layout.keys)
-    keys.mkdir(mode=0o700)
-    key = os.open(keys / "run.key", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    """Make the run's folder and let every terminal find it; all of it or nothing."""
+    try:
+        for _ in range(3):  # the folder above may be removed, as empty, while ours is made
+            with contextlib.suppress(FileNotFoundError):
+                layout.folder.mkdir(parents=True)
+                break
+        layout.private.mkdir(mode=0o700)
+        Path(layout.experiment).write_text(source or to_yaml(experiment), encoding="utf-8")
+        Path(layout.plan).write_text(json.dumps(plan.to_data()), encoding="utf-8")
+        launch = {"experiment": experiment.model_dump(exclude_unset=True), "rules": options}
+        launch_file(layout).write_text(json.dumps(launch), encoding="utf-8")
+        _write_key(Path(layout.keys))
+        files = Path(layout.files)
+        files.mkdir()
+        for name, text in plan.files.items():
+            (files / name).write_text(text, encoding="utf-8")
+        registry.register(layout.folder.name, layout.folder)
+    except OSError as error:
+        shutil.rmtree(layout.folder, ignore_errors=True)
+        place = error.filename or layout.folder
+        fix = "run it from a folder where you may write, or name one with `storage: file:///...`"
+        raise UserError(f"the run cannot be written down: {error.strerror}: {place}", fix=fix) from error
+
+
+def _write_key(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    key = os.open(folder / "run.key", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     os.write(key, secrets.token_bytes(32))
     os.close(key)
-    files = Path(layout.files)
-    files.mkdir()
-    for name, text in plan.files.items():
-        (files / name).write_text(text, encoding="utf-8")
 
 
 def _start_supervisor(
@@ -139,11 +179,9 @@ def _start_supervisor(
             leash.close()
         child.wait()
         text = Path(layout.supervisor_log).read_text(encoding="utf-8", errors="replace").strip()
-        shutil.rmtree(layout.folder)
         if "error" in answer:
             raise UserError(answer["error"], fix=answer["fix"])
         raise BugError(f"the supervisor did not start: {text[-2000:]}", fix="please report this")
-    registry.register(layout.folder.name, layout.folder)
     threading.Thread(target=child.wait, daemon=True).start()  # so that its end leaves no zombie behind
     return LocalRun(layout.folder, leash)
 

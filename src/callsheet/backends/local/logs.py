@@ -6,6 +6,7 @@ finished run are read in the same way.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -32,6 +33,7 @@ def read_logs(folder: str, query: LogQuery, finished: Callable[[], bool]) -> Ite
 
 def _read_once(folder: str, query: LogQuery) -> Iterator[LogLine]:
     for log in _find(folder, query):
+        log.stop_here()
         log.position(query)
         yield from log.lines()
         yield from log.rest()
@@ -101,6 +103,8 @@ class _ContainerLog:
     _inode: int = 0
     """The part being read; 0 before the first."""
     _offset: int = 0
+    _end: tuple[int, int] | None = None
+    """The last part to read, and how far; for ever when there is none."""
     _partial: bytes = field(default=b"", repr=False)
 
     def _parts(self) -> list[str]:
@@ -108,8 +112,20 @@ class _ContainerLog:
         names = [f"{self.path}.{n}" for n in range(FILES - 1, 0, -1)] + [self.path]
         return [name for name in names if os.path.exists(name)]
 
+    def stop_here(self) -> None:
+        """Read only what is there now, however fast more is written."""
+        with contextlib.suppress(FileNotFoundError):
+            state = os.stat(self.path)
+            self._end = (state.st_ino, state.st_size)
+
     def position(self, query: LogQuery) -> None:
-        """Skip what the query does not want."""
+        """Skip what the query does not want. The log may be rotated meanwhile: then look again."""
+        for _ in range(10):
+            with contextlib.suppress(FileNotFoundError):
+                self._position(query)
+                return
+
+    def _position(self, query: LogQuery) -> None:
         if query.since is not None:
             self._seek_time(time.time() - query.since)
         if query.tail is not None:
@@ -139,12 +155,15 @@ class _ContainerLog:
         parts = self._parts()
         inodes = [os.stat(part).st_ino for part in parts]
         oldest = inodes.index(floor[0]) if floor[0] in inodes else 0
+        last, size = self._end or (0, 0)
+        if last in inodes:
+            parts = parts[: inodes.index(last) + 1]
         left = count
         for number in range(len(parts) - 1, oldest - 1, -1):
             start = floor[1] if inodes[number] == floor[0] else 0
             with open(parts[number], "rb") as file:
                 file.seek(start)
-                data = file.read()
+                data = file.read(max(0, size - start) if inodes[number] == last else -1)
             found = data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
             self._inode, self._offset = inodes[number], start
             if found >= left:
@@ -183,7 +202,7 @@ class _ContainerLog:
 
     def _read(self) -> bytes:
         """The next bytes; moves on to the next part at the end of one."""
-        if self._is_read():
+        if self._is_read() or self._end == (self._inode, self._offset):
             return b""
         for part in self._remaining():
             try:
@@ -192,13 +211,21 @@ class _ContainerLog:
                     if inode != self._inode:
                         self._inode, self._offset = inode, 0
                     file.seek(self._offset)
-                    data = file.read(CHUNK)
+                    data = file.read(self._bounded(inode))
             except FileNotFoundError:
                 continue  # rotated at this moment: the next look finds it under its new name
             if data:
                 self._offset += len(data)
                 return data
+            if self._end and inode == self._end[0]:
+                return b""
         return b""
+
+    def _bounded(self, inode: int) -> int:
+        """How many bytes to read at once from a part."""
+        if self._end and inode == self._end[0]:
+            return max(0, min(CHUNK, self._end[1] - self._offset))
+        return CHUNK
 
     def _is_read(self) -> bool:
         """Whether the newest part is read to its end: the usual answer while following, at the cost of one look."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from callsheet import contract
 from callsheet.backends.local.supervisor.listening import ANY_HOST, holder, is_listening, listeners
 from callsheet.backends.local.supervisor.processes import find_program
-from callsheet.backends.local.supervisor.references import folder
+from callsheet.backends.local.supervisor.references import folder, resolve_references
 from callsheet.errors import Problem
 from callsheet.plan.model import ContainerPlan, Plan, RolePlan
 from callsheet.spec.experiment import Experiment
@@ -21,14 +21,14 @@ from callsheet.spec.experiment import Experiment
 _UNPRIVILEGED = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 
 
-def check_machine(experiment: Experiment, plan: Plan, gpus: list[str]) -> list[Problem]:
-    """Why this plan cannot run here."""
+def check_machine(experiment: Experiment, plan: Plan, largest: Plan, gpus: list[str]) -> list[Problem]:
+    """Why this plan cannot run here. `largest`: the same with no role empty, for what a later scaling will need."""
     if not os.path.isdir(plan.workdir):
         return [
             Problem("spec.workdir.path", f"there is no folder {plan.workdir!r}", "make it, or name another")
         ]
     return [
-        *_programs(plan),
+        *_programs(largest),
         *_ports(plan),
         *_references(plan),
         *_volumes(experiment, plan),
@@ -115,10 +115,17 @@ def _references(plan: Plan) -> Iterator[Problem]:
     for role, _, container in _containers(plan):
         for ref in container.env_refs:
             path = os.path.join(folder(plan.workdir, ref.source, ref.name), ref.key)
-            if not ref.optional and not os.path.exists(path):
-                kind = "Secret" if ref.source == "secret" else "ConfigMap"
+            kind = "Secret" if ref.source == "secret" else "ConfigMap"
+            try:
+                resolve_references([ref], plan.workdir)
+            except FileNotFoundError:
                 fix = f"on a laptop a {kind} is a folder with one file per key: make {path}"
                 yield Problem(f"{_place(role, container)}.env", f"{kind} {ref.name!r} is missing here", fix)
+            except OSError as error:
+                message = f"{kind} {ref.name!r} cannot be read: {error.strerror}: {error.filename}"
+                yield Problem(
+                    f"{_place(role, container)}.env", message, "mount it as a volume, or mend the file"
+                )
 
 
 def _volumes(experiment: Experiment, plan: Plan) -> Iterator[Problem]:

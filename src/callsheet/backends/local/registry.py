@@ -41,13 +41,15 @@ def known_runs() -> dict[str, Path]:
     except FileNotFoundError:
         return {}
     for entry in entries:
-        folder = Path(os.readlink(entry.path))
         try:
-            found.append((entry.stat(follow_symlinks=False).st_mtime, entry.name, folder))
-            os.stat(folder)
+            folder = Path(os.readlink(entry.path))
+            made = entry.stat(follow_symlinks=False).st_mtime
         except FileNotFoundError:
-            os.unlink(entry.path)
-            found = [item for item in found if item[1] != entry.name]
+            continue  # deleted at this moment
+        if folder.is_dir():
+            found.append((made, entry.name, folder))
+        else:
+            Path(entry.path).unlink(missing_ok=True)
     return {name: folder for _, name, folder in sorted(found, reverse=True)}
 
 
@@ -56,22 +58,19 @@ def find_folder(reference: str) -> Path:
     if os.sep in reference and Path(reference).is_dir() and (Path(reference) / "status.json").exists():
         return Path(reference).resolve()
     runs = known_runs()
-    experiment, slash, part = reference.rpartition("/")
-    matching = [
-        folder
-        for name, folder in runs.items()
-        if name.startswith(part) and (not slash or folder.parent.name == experiment)
-    ]
-    exact = [folder for name, folder in runs.items() if name == part]
-    if exact and not slash:
-        return exact[0]
-    if len(matching) == 1:
-        return matching[0]
+    experiment, _, part = reference.rpartition("/")
+    if experiment:
+        runs = {name: folder for name, folder in runs.items() if folder.parent.name == experiment}
+    if part in runs:
+        return runs[part]
     named = [folder for folder in runs.values() if folder.parent.name == reference]
     if named:
         return _the_one_meant(named)
-    if matching:
-        names = ", ".join(f"{folder.parent.name}/{folder.name}" for folder in matching)
+    begun = [folder for name, folder in runs.items() if part and name.startswith(part)]
+    if len(begun) == 1:
+        return begun[0]
+    if begun:
+        names = ", ".join(f"{folder.parent.name}/{folder.name}" for folder in begun)
         raise UserError(f"{reference!r} could be any of {names}", fix="write more of the id")
     raise UserError(f"there is no run {reference!r}", fix="see which there are: callsheet ps --all")
 
@@ -82,10 +81,15 @@ def _the_one_meant(folders: list[Path]) -> Path:
     return (running or folders)[0]
 
 
+def unregister(run: str) -> None:
+    """Undo `register`."""
+    (state_folder() / run).unlink(missing_ok=True)
+
+
 def forget(folder: Path) -> None:
     """Remove a run's folder and its link; empty folders above it too."""
     shutil.rmtree(folder)
-    (state_folder() / folder.name).unlink(missing_ok=True)
+    unregister(folder.name)
     try:
         folder.parent.rmdir()
     except OSError:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from callsheet import contract
 from callsheet.backends.base import Status
 from callsheet.backends.local.addresses import SPARE
 from callsheet.backends.local.rules import make_rules
@@ -46,8 +45,8 @@ def replan_scaled(layout: Layout, status: Status, replicas: Mapping[str, int]) -
     return resolve(experiment, rules, status.run, replicas=sizes | dict(replicas), joined=joined)
 
 
-def replan_joined(layout: Layout, status: Status, name: str) -> tuple[Plan, int, dict[str, str]]:
-    """The plan with one more member: its index and its environment."""
+def replan_joined(layout: Layout, status: Status, name: str) -> tuple[Plan, int]:
+    """The plan with one more member, the last of its role, and the member's index."""
     experiment, options = _load(layout)
     role = find_role(experiment, name)
     sizes, joined = _sizes(status)
@@ -58,6 +57,4 @@ def replan_joined(layout: Layout, status: Status, name: str) -> tuple[Plan, int,
     plan = resolve(
         experiment, make_rules(experiment, layout, options), status.run, replicas=sizes, joined=members
     )
-    planned = plan.role(name)
-    replica = planned.replicas[-1]
-    return plan, index, plan.environment(planned, replica, 0) | {contract.ATTEMPT: "0"}
+    return plan, index

@@ -95,6 +95,11 @@ class LogFile:
         self._timed = 0.0
         self._open()
 
+    def end_line(self) -> None:
+        """Finish a line that a process left open, so that the next one's output does not run into it."""
+        if self.tail and not self.tail.endswith(b"\n"):
+            self.write(b"\n")
+
     def last_line(self) -> str:
         """The last line that has something in it."""
         lines = [line for line in self.tail.replace(b"\r", b"\n").split(b"\n") if line.strip()]

@@ -24,6 +24,8 @@ class ContainerRun:
     restarts: int = 0
     exit_code: int | None = None
     error: str = ""
+    no_because: str = ""
+    """Why its probe last said no."""
     capture: Capture | None = None
     probe: asyncio.Task[None] | None = None
     timers: list[asyncio.TimerHandle] = field(default_factory=list)

@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import signal
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -59,7 +60,7 @@ class ControlServer:
         try:
             while line := await reader.readline():
                 request: Request = json.loads(line)
-                answer = await self._answer(request)
+                answer = await self._answer(request, writer)
                 writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
                 if request["op"] == "join" and "error" not in answer:
@@ -69,15 +70,16 @@ class ControlServer:
         finally:
             writer.close()
 
-    async def _answer(self, request: Request) -> Request:
+    async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> Request:
         operation = str(request.get("op"))
         try:
             if operation == "status":
                 return {"version": await self._wait_for_news(request), "status": self._run.status().to_data()}
             if operation == "join":
                 plan = plan_from_data(request["plan"])
-                self._run.join(plan, request["generation"], request["role"], request["index"])
-                return {}
+                who = (request["role"], request["index"])
+                # Our end of the connection ends: the member's terminal takes that as a request to stop.
+                return {"env": self._run.join(plan, request["generation"], *who, writer.write_eof)}
             if operation not in self._operations:
                 raise UserError(
                     f"the supervisor does not know {operation!r}", fix="use one version of Callsheet"
@@ -85,6 +87,9 @@ class ControlServer:
             return {"result": self._operations[operation](request)}
         except CallsheetError as error:
             return {"error": error.message, "fix": error.fix, "retry": isinstance(error, RetryError)}
+        except Exception as error:  # noqa: BLE001 - a request that breaks us must be answered, and the run goes on
+            traceback.print_exc()
+            return {"error": f"the supervisor failed: {error!r}", "fix": "please report this with its log"}
 
     async def _wait_for_news(self, request: Request) -> int:
         """Hold the answer back until something has changed since `since`, at most `timeout` seconds."""

@@ -31,7 +31,7 @@ class Layout:
 
 def write_atomically(path: str, text: str) -> bool:
     """Replace a file as a whole. False when the disk refuses: the old content stays, and the next try may succeed."""
-    temporary = f"{path}.new"
+    temporary = f"{path}.{os.getpid()}"  # a guard and a client may write the same at the same moment
     try:
         with open(temporary, "w", encoding="utf-8") as file:
             file.write(text)

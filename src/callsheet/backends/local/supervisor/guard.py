@@ -13,8 +13,10 @@ import os
 import signal
 import sys
 import time
+from typing import Any
 
 from callsheet import contract
+from callsheet.backends.local.supervisor.files import write_atomically
 from callsheet.backends.local.supervisor.strays import sweep
 
 FAREWELL = b"bye"
@@ -38,13 +40,13 @@ def main(run: str, status: str, socket: str) -> None:
         os.unlink(socket)
 
 
-def mark_lost(path: str) -> None:
-    """Write into a run's status that it failed because its supervisor is gone."""
+def mark_lost(path: str) -> dict[str, Any] | None:
+    """Write into a run's status that it failed because its supervisor is gone; that status, written or not."""
     try:
         with open(path, "rb") as file:
-            status = json.load(file)
+            status: dict[str, Any] = json.load(file)
     except (OSError, ValueError):
-        return
+        return None
     status.update(phase="Failed", reason=LOST, exit_code=contract.EXIT_SUPERVISOR_LOST, finished=time.time())
     for role in status["roles"]:
         role["ready"] = 0
@@ -53,11 +55,8 @@ def mark_lost(path: str) -> None:
             replica.update(phase="Stopped", ready=False, reason=LOST)
         for container in replica["containers"]:
             container.update(pid=0, ready=False)
-    temporary = f"{path}.{os.getpid()}"  # a client may write the same at the same moment
-    with contextlib.suppress(OSError):
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(status, file)
-        os.replace(temporary, path)
+    write_atomically(path, json.dumps(status))
+    return status
 
 
 if __name__ == "__main__":

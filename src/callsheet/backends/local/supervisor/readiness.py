@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from callsheet.backends.local.supervisor.container import describe_exit
 from callsheet.backends.local.supervisor.listening import can_connect, is_listening, listeners
 from callsheet.backends.local.supervisor.processes import Processes
 from callsheet.plan.model import ProbePlan
@@ -73,14 +74,16 @@ async def watch_probe(
     env: Mapping[str, str],
     processes: Processes,
     on_answer: Callable[[bool], None],
+    on_no: Callable[[str], None],
 ) -> None:
-    """Ask again and again; tell each change from unready to ready and back."""
+    """Ask again and again; tell each change from unready to ready and back, and why it is a no."""
     await asyncio.sleep(probe.initial_delay)
     ready, yes, no = False, 0, 0
     while True:
         started = time.monotonic()
-        answer = await _ask(probe, host, env, processes)
-        yes, no = (yes + 1, 0) if answer else (0, no + 1)
+        refusal = await _ask(probe, host, env, processes)
+        on_no(refusal)
+        yes, no = (0, no + 1) if refusal else (yes + 1, 0)
         if not ready and yes >= probe.successes:
             ready = True
             on_answer(True)
@@ -91,17 +94,26 @@ async def watch_probe(
         await asyncio.sleep(max(0.0, started + period - time.monotonic()))
 
 
-async def _ask(probe: ProbePlan, host: str, env: Mapping[str, str], processes: Processes) -> bool:
+async def _ask(probe: ProbePlan, host: str, env: Mapping[str, str], processes: Processes) -> str:
+    """Why the answer is no; empty for a yes."""
     try:
         async with asyncio.timeout(probe.timeout):
             if probe.kind == "exec":
                 return await _run(probe.command, env, processes)
             return await _connect(probe, probe.host or host)
-    except (TimeoutError, OSError):
-        return False
+    except TimeoutError:
+        return f"no answer within {probe.timeout} s"
+    except ConnectionRefusedError:
+        return f"nothing listens on port {probe.port}"
+    except OSError as error:
+        return error.strerror or str(error)
+    except ValueError as error:  # an answer that is no HTTP
+        return str(error)
 
 
-async def _run(command: Sequence[str], env: Mapping[str, str], processes: Processes) -> bool:
+async def _run(command: Sequence[str], env: Mapping[str, str], processes: Processes) -> str:
+    if not command:
+        return "its command is empty"
     done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def ended(code: int) -> None:
@@ -111,13 +123,14 @@ async def _run(command: Sequence[str], env: Mapping[str, str], processes: Proces
     with open(os.devnull, "wb") as null:
         pid = processes.start(command, env, null.fileno(), ended)
     try:
-        return await done == 0
+        code = await done
+        return "" if code == 0 else f"{command[0]}: {describe_exit(code)}"
     finally:
         if not done.done() or done.cancelled():
             processes.kill(pid)
 
 
-async def _connect(probe: ProbePlan, host: str) -> bool:
+async def _connect(probe: ProbePlan, host: str) -> str:
     context: ssl.SSLContext | None = None
     if probe.kind == "http" and probe.scheme == "HTTPS":
         context = ssl.create_default_context()
@@ -126,10 +139,13 @@ async def _connect(probe: ProbePlan, host: str) -> bool:
     reader, writer = await asyncio.open_connection(host, probe.port, ssl=context)
     try:
         if probe.kind == "tcp":
-            return True
+            return ""
         head = f"GET {probe.path} HTTP/1.1\r\nHost: {host}:{probe.port}\r\nConnection: close\r\n\r\n"
         writer.write(head.encode())
         line = (await reader.readline()).split()
-        return len(line) >= 2 and line[1].isdigit() and 200 <= int(line[1]) < 400
+        if len(line) >= 2 and line[1].isdigit() and 200 <= int(line[1]) < 400:
+            return ""
+        shown = line[1].decode(errors="replace") if len(line) >= 2 else "no status"
+        return f"{probe.path} answered {shown}"
     finally:
         writer.close()

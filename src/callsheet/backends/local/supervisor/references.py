@@ -6,6 +6,7 @@ the processes' environment alone; no plan, status or log holds them.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 
@@ -27,9 +28,17 @@ def resolve_references(refs: Iterable[EnvRef], workdir: str) -> dict[str, str]:
         try:
             keys = [ref.key] if ref.key else sorted(k for k in os.listdir(base) if not k.startswith("."))
             for key in keys:
-                with open(os.path.join(base, key), encoding="utf-8") as file:
-                    env[ref.variable if ref.key else ref.variable + key] = file.read().removesuffix("\n")
+                env[ref.variable if ref.key else ref.variable + key] = _read(os.path.join(base, key))
         except FileNotFoundError:
             if not ref.optional:
                 raise
     return env
+
+
+def _read(path: str) -> str:
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        return data.decode().removesuffix("\n")
+    except UnicodeDecodeError:
+        raise OSError(errno.EILSEQ, "not text in UTF-8, as a variable must be", path) from None

@@ -7,6 +7,7 @@ others that ends while the main one runs is started again. The others start firs
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from typing import Literal, Protocol
 
@@ -60,6 +61,8 @@ class ReplicaRun:
         self.exit_code: int | None = None
         self.gpus: tuple[str, ...] = ()
         self.goal: Literal["run", "restart", "stop"] = "run"
+        self.leaving = False
+        """Scaled away: it is forgotten once it has ended."""
         self._in_a_row = 0
         self._retry: asyncio.TimerHandle | None = None
         self.containers = [
@@ -89,6 +92,7 @@ class ReplicaRun:
         self.role, self.plan = role, plan
         for container, shared, own in zip(self.containers, role.containers, plan.containers, strict=True):
             container.plan, container.own = shared, own
+        self.leaving = False
         if self.goal == "stop":
             self.goal = "restart"
 
@@ -105,8 +109,12 @@ class ReplicaRun:
         container.forget_timers()
         container.ready, container.exit_code, container.error = False, None, ""
         container.started = time.monotonic()
+        container.log.end_line()
         capture = container.capture = Capture(self.host.loop, container.log)
         try:
+            for path in container.own.mounts.values():
+                if not os.path.exists(path):
+                    os.makedirs(path)
             env = self.host.environment(self, container)
             container.pid = self.host.processes.start(
                 container.own.command,
@@ -137,8 +145,13 @@ class ReplicaRun:
             container.ready = ready
             self._settle()
 
+        def refused(why: str) -> None:
+            container.no_because = why
+
         if container.plan.probe:
-            watching = watch_probe(container.plan.probe, self.plan.host, env, self.host.processes, answer)
+            watching = watch_probe(
+                container.plan.probe, self.plan.host, env, self.host.processes, answer, refused
+            )
             container.probe = self.host.loop.create_task(watching)
         elif container.ports:
             self.host.ports.wait(
@@ -160,7 +173,8 @@ class ReplicaRun:
                 waited = f"({time.monotonic() - container.started:.0f} s)"
                 which = f"{container.plan.name}: " if len(self.containers) > 1 else ""
                 if container.plan.probe:
-                    return f"{which}its readiness probe has not answered yes yet {waited}"
+                    why = f": {container.no_because}" if container.no_because else ""
+                    return f"{which}its readiness probe has not answered yes yet {waited}{why}"
                 silent = self.host.ports.silent(container)
                 ports = ", ".join(
                     f"{port} ({name})" for name, port in container.ports.items() if port in silent
@@ -242,6 +256,9 @@ class ReplicaRun:
             self._again()
         else:
             self._decide(self.exit_code or 0)
+        if self.over:
+            for container in self.containers:
+                container.log.close()
 
     def _decide(self, code: int) -> None:
         policy = self.role.policy
@@ -285,7 +302,7 @@ class ReplicaRun:
             phase=self.phase,
             ready=self.phase == "Running",
             attempt=self.attempt,
-            restarts=self.failures,
+            restarts=self.failures + sum(c.restarts for c in self.containers),
             reason=self.reason or self.waiting_for(),
             started=self.started_wall,
             uptime=time.monotonic() - self.started if alive else 0.0,

@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from callsheet import contract
@@ -22,6 +23,14 @@ from callsheet.plan.model import Plan, Replica, RolePlan, book_without
 Key = tuple[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Somebody who joined by hand."""
+
+    host: str
+    ask_to_leave: Callable[[], None]
+
+
 class RunState:
     """Everything that the supervisor knows, and the rules by which the run goes on or ends."""
 
@@ -36,7 +45,10 @@ class RunState:
         self.generation = 0
         self.version = 0
         self.replicas: dict[Key, ReplicaRun] = {}
-        self.joined: dict[Key, str] = {}
+        self.joined: dict[Key, Member] = {}
+        self.waits_for_members = True
+        self.sizes: dict[str, int] = {}
+        """How many replicas each role should have, members that joined by hand aside."""
         self.outcome: tuple[Phase, str, int] | None = None
         """How the run will have ended, once its last process is gone: phase, reason, exit code."""
         self.finished = 0.0
@@ -56,6 +68,7 @@ class RunState:
         """Start every replica of the plan."""
         wanted = self._wanted(self.plan)
         self._claim_gpus(wanted)
+        self._set_sizes(wanted)
         for role, replica in wanted.values():
             self._add(role, replica)
         if self.plan.deadline is not None:
@@ -77,10 +90,6 @@ class RunState:
         self.gpus.assign(needed)
 
     def _add(self, role: RolePlan, plan: Replica) -> None:
-        for container in plan.containers:
-            for path in container.mounts.values():
-                if not os.path.exists(path):
-                    os.makedirs(path)
         replica = self.replicas[role.name, plan.index] = ReplicaRun(self, role, plan)
         replica.start()
 
@@ -93,24 +102,43 @@ class RunState:
         self._claim_gpus(wanted)
         self.generation += 1
         self.plan, self.book = plan, plan.book
+        self._set_sizes(wanted)
+        for key, leaving in self.replicas.items():
+            if key not in wanted:
+                leaving.leaving = True
+                leaving.stop("stop")
+        self._drop_those_who_left()
         for key, (role, replica) in wanted.items():
             current = self.replicas.get(key)
-            if current is None or current.phase == "Stopped":
+            if current is None:
                 self._add(role, replica)
             else:
                 current.replan(role, replica)
-        for key, replica_run in self.replicas.items():
-            if key not in wanted:
-                replica_run.stop("stop")
         self.changed()
 
-    def join(self, plan: Plan, generation: int, role: str, index: int) -> None:
-        """Take up a plan that holds one more member, which somebody starts by hand."""
+    def _set_sizes(self, wanted: Mapping[Key, tuple[RolePlan, Replica]]) -> None:
+        self.sizes = {role.name: 0 for role in self.plan.roles}
+        for role, _ in wanted:
+            self.sizes[role] += 1
+
+    def _drop_those_who_left(self) -> None:
+        for key in [key for key, replica in self.replicas.items() if replica.leaving and replica.over]:
+            del self.replicas[key]
+
+    def join(
+        self, plan: Plan, generation: int, role: str, index: int, ask_to_leave: Callable[[], None]
+    ) -> dict[str, str]:
+        """Take up a plan that holds one more member, which somebody starts by hand; the member's environment."""
         self._must_be_current(generation)
+        planned = plan.role(role)
+        member = planned.replicas[-1]
+        env = resolve_references(planned.containers[0].env_refs, plan.workdir)
+        env |= plan.environment(planned, member, 0) | {contract.ATTEMPT: "0"}
         self.generation += 1
-        self.joined[role, index] = plan.role(role).replicas[-1].host
+        self.joined[role, index] = Member(member.host, ask_to_leave)
         self.book = plan.book
         self.changed()
+        return env
 
     def leave(self, role: str, index: int) -> None:
         """A member that was started by hand is gone."""
@@ -133,6 +161,15 @@ class RunState:
             self.outcome = (phase, reason, code)
         for replica in self.replicas.values():
             replica.stop("stop", kill=kill)
+        for member in self.joined.values():
+            member.ask_to_leave()
+        patience = 0.0 if kill else max((self.plan.role(role).grace for role, _ in self.joined), default=0.0)
+        self.loop.call_later(patience, self._wait_no_longer)
+        self.changed()
+
+    def _wait_no_longer(self) -> None:
+        """Members that joined by hand had their grace period; the end does not wait for them any more."""
+        self.waits_for_members = False
         self.changed()
 
     def _too_late(self) -> None:
@@ -156,32 +193,39 @@ class RunState:
 
     def _evaluate(self) -> None:
         self._evaluating = False
+        self._drop_those_who_left()
         if self.outcome is None:
             failed = next((r for r in self.replicas.values() if r.phase == "Failed"), None)
             if failed:
                 code = shell_code(failed.exit_code or 1)
                 self.stop("Failed", f"{failed.name} failed: {failed.reason}", code)
-            elif self.plan.success and all(map(self._has_succeeded, self.plan.success)):
+            elif self._has_succeeded():
                 names = ", ".join(self.plan.success)
                 self.stop("Succeeded", f"every replica of {names} ended with 0", contract.EXIT_OK)
-        if self.outcome and not self.finished and all(r.over for r in self.replicas.values()):
+        members_left = not self.joined or not self.waits_for_members
+        if (
+            self.outcome
+            and not self.finished
+            and members_left
+            and all(r.over for r in self.replicas.values())
+        ):
             self.processes.end_all(self.plan.run)
             self.gpus.assign({})
             self.finished = time.time()
             self.version += 1
             self._on_change()
 
-    def _has_succeeded(self, role: str) -> bool:
-        return all(
-            r.phase == "Succeeded" for r in self.replicas.values() if r.role.name == role and r.goal != "stop"
-        )
+    def _has_succeeded(self) -> bool:
+        """Every replica of the roles that decide ended with 0, and there was at least one."""
+        deciding = [r for r in self.replicas.values() if r.role.name in self.plan.success and not r.leaving]
+        return bool(deciding) and all(r.phase == "Succeeded" for r in deciding)
 
     @property
     def phase(self) -> Phase:
         """Where the run stands."""
         if self.outcome:
             return self.outcome[0] if self.finished else "Stopping"
-        live = [r for r in self.replicas.values() if r.goal != "stop"]
+        live = [r for r in self.replicas.values() if not r.leaving]
         if all(r.phase in ("Running", "Succeeded") for r in live):
             self._was_running = True
         return "Running" if self._was_running else "Starting"
@@ -205,15 +249,16 @@ class RunState:
 
     def status(self) -> Status:
         """The run at this moment."""
-        replicas = [
-            r.status()
-            for r in self.replicas.values()
-            if not (r.goal == "stop" and r.over and not self.outcome)
-        ]
+        replicas = [replica.status() for replica in self.replicas.values()]
         replicas += [
-            ReplicaStatus(role, index, host, "Running", ready=True, joined=True, reason="joined by hand")
-            for (role, index), host in self.joined.items()
+            ReplicaStatus(
+                role, index, member.host, "Running", ready=True, joined=True, reason="joined by hand"
+            )
+            for (role, index), member in self.joined.items()
         ]
+        roles = count_roles(self.sizes, replicas)
+        for counted in roles:
+            counted.wanted = self.sizes[counted.name] + sum(role == counted.name for role, _ in self.joined)
         phase = self.phase
         reason = self.outcome[1] if self.outcome else ""
         return Status(
@@ -231,7 +276,7 @@ class RunState:
             restarts=self.restarts,
             exposed=self._exposed(),
             warnings=self._warnings(),
-            roles=count_roles((role.name for role in self.plan.roles), replicas),
+            roles=roles,
             replicas=replicas,
         )
 
