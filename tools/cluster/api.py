@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import ssl
-import urllib.error
-import urllib.request
+import weakref
 from datetime import datetime
+from http.client import HTTPException, HTTPSConnection
 from typing import Any
 
 from tools.cluster import pki
@@ -17,39 +17,45 @@ Object = dict[str, Any]
 
 
 class Api:
-    """The API server of one cluster, spoken to as its administrator."""
+    """The API server of one cluster, spoken to as its administrator, over one connection."""
 
     def __init__(self, cluster: Cluster) -> None:
         folder = pki.folder(cluster)
         context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
         context.load_cert_chain(folder / "admin.crt", folder / "admin.key")
-        self._base = f"https://{cluster.api_host}:{pki.API_PORT}"
-        # No proxy of the user's stands between this machine and itself.
-        self._open = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-        ).open
+        self._connection = HTTPSConnection(cluster.api_host, pki.API_PORT, context=context, timeout=20)
+        weakref.finalize(self, self._connection.close)
+
+    def _exchange(self, method: str, path: str, body: bytes | None, kind: str) -> tuple[int, bytes]:
+        while True:
+            fresh = self._connection.sock is None
+            try:
+                self._connection.request(method, path, body, {"Content-Type": kind})
+                answer = self._connection.getresponse()
+                return answer.status, answer.read()
+            except (OSError, HTTPException) as error:
+                self._connection.close()
+                # A connection that has been idle may be gone for good reasons; a new one may not.
+                if fresh:
+                    where = f"{self._connection.host}:{self._connection.port}"
+                    raise ClusterError(f"the API server at {where} did not answer: {error}") from None
 
     def call(
         self, method: str, path: str, body: Object | None = None, kind: str = "application/json"
     ) -> Object:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._base + path, data, {"Content-Type": kind}, method=method)  # noqa: S310
-        try:
-            with self._open(request, timeout=20) as answer:
-                found: Object = json.load(answer)
-                return found
-        except urllib.error.HTTPError as error:
+        status, answer = self._exchange(method, path, data, kind)
+        if status >= 300:
             raise ClusterError(
-                f"the API server answered {error.code} to {method} {path}: {error.read().decode()[:300]}"
-            ) from None
-        except OSError as error:
-            raise ClusterError(f"the API server at {self._base} did not answer: {error}") from None
+                f"the API server answered {status} to {method} {path}: {answer.decode()[:300]}"
+            )
+        found: Object = json.loads(answer)
+        return found
 
     def ready(self) -> bool:
         try:
-            with self._open(f"{self._base}/readyz", timeout=2) as answer:
-                return bool(answer.status == 200)
-        except OSError:
+            return self._exchange("GET", "/readyz", None, "text/plain")[0] == 200
+        except ClusterError:
             return False
 
     def apply(self, path: str, wanted: Object) -> None:

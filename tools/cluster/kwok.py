@@ -31,6 +31,7 @@ def part(cluster: Cluster) -> Part:
         f"--node-ip={cluster.api_host}",
         "--node-port=10247",
         "--node-lease-duration-seconds=40",
+        "--v=WARN",
     ]
     return Part("kwok", argv, needs=[str(cluster.ready_file), str(_wanted(cluster))])
 
