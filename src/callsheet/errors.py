@@ -28,6 +28,12 @@ class UserError(CallsheetError):
     exit_code = 2
 
 
+class NoSuchProgram(UserError):
+    """A command to run beside a replica that is not there; the exit code is a shell's."""
+
+    exit_code = 127
+
+
 class RetryError(CallsheetError):
     """Something outside was not there in time; the same call may succeed later."""
 

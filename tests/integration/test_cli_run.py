@@ -215,6 +215,23 @@ def test_mistakes_stop_it_before_anything_starts(
     assert not (home / "runs").exists()
 
 
+def test_several_experiments_start_together_or_not_at_all(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = experiment("b", worker="true").replace("[sh, -c", "[no-such-program, -c")
+    (home / "x.yaml").write_text(
+        "---\n".join([experiment("a", worker=FOREVER), wrong, wrong.replace("b}", "c}")])
+    )
+    assert call(["run", "-f", "x.yaml"]) == 2
+    said = capsys.readouterr().err
+    assert "x.yaml:17:14: spec.roles[worker].command: there is no program 'no-such-program' on PATH" in said
+    assert "x.yaml:27:14: spec.roles[worker].command" in said
+    assert "2 mistakes" in said
+    assert call(["ps", "-a", "-o", "name"]) == 0
+    assert capsys.readouterr().out.strip() == ""
+    assert not (home / "runs").exists()
+
+
 def test_mistakes_come_as_data_too(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / "x.yaml").write_text(experiment("x", worker="true").replace("command:", "comand:"))
     assert call(["validate", "-f", "x.yaml", "-o", "json"]) == 2

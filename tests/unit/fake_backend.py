@@ -93,7 +93,10 @@ class FakeRun:
 
     def logs(self, query: LogQuery | None = None) -> Iterator[LogLine]:
         self.asked.append(query)
-        yield from self.lines
+        targets = query.targets if query else ()
+        for line in self.lines:
+            if not targets or any(target.matches(line.role, line.index) for target in targets):
+                yield line
 
     def scale(self, replicas: Mapping[str, int]) -> Status:
         self.asked.append(("scale", dict(replicas)))

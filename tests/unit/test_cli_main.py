@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -64,7 +65,7 @@ def test_every_verb_exists_and_its_summary_is_that_of_the_list() -> None:
         ("ls", "ps"),
         ("apply", "run"),
         ("rm", "delete"),
-        ("--version", "version"),
+        ("-V", "version"),
     ],
 )
 def test_a_mistyped_verb_gets_a_suggestion(
@@ -157,6 +158,27 @@ def test_the_backend_may_come_from_the_environment(
     assert call(["ps"]) == 2
     assert "'moon'" in capsys.readouterr().err
     assert asked == ["local"]
+
+
+def test_version_is_an_option_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["--version"]) == 0
+    shown = capsys.readouterr().out
+    assert call(["version"]) == 0
+    assert shown == capsys.readouterr().out
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has a device that is always full")
+@pytest.mark.parametrize("arguments", [["version"], ["--help"], ["ps", "-o", "json"]], ids=" ".join)
+def test_output_that_cannot_be_written_is_told_plainly(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "callsheet", *arguments], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-2:] == [
+        "error: the output cannot be written: No space left on device",
+        "  fix: make room there, or write it somewhere else",
+    ]
 
 
 def test_version_as_data(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from fake_backend import replica, status
 
+from callsheet.backends.status import ContainerStatus, ReplicaStatus
 from callsheet.cli.limit import Limiter
 from callsheet.cli.news import events
 
@@ -65,6 +66,25 @@ def test_a_replica_that_is_no_longer_ready_says_why() -> None:
     before = status("r", "Running", replica("actor", 0))
     after = status("r", "Running", replica("actor", 0, ready=False, reason="probe failed"))
     assert texts(before, after) == ["actor/0 is no longer ready: probe failed"]
+
+
+def test_a_container_that_ends_beside_the_main_one_is_named_with_its_end() -> None:
+    def group(restarts: int, code: int | None, *, ready: bool) -> ReplicaStatus:
+        sim = ContainerStatus(name="sim", restarts=restarts, exit_code=code, ready=ready)
+        containers = [ContainerStatus(name="policy", ready=True), sim]
+        return replica("a", 0, "Running", ready=ready, restarts=restarts, containers=containers)
+
+    whole, ended = status("r", "Running", group(0, None, ready=True)), group(1, -9, ready=False)
+    ended.phase = "Starting"
+    assert texts(whole, status("r", "Running", ended)) == [
+        "a/0/sim ended by signal 9, to be restarted (restart 1)"
+    ]
+    assert texts(status("r", "Running", ended), status("r", "Running", group(1, None, ready=True))) == [
+        "a/0 ready"
+    ]
+    assert texts(whole, status("r", "Running", group(1, None, ready=True))) == [
+        "a/0/sim ended, to be restarted (restart 1)"
+    ]
 
 
 def test_a_flood_is_limited_per_container_and_counted() -> None:

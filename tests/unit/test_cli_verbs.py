@@ -14,6 +14,7 @@ from fake_backend import FakeBackend, FakeRun, replica, status
 from callsheet.backends import base
 from callsheet.backends.base import LogLine, LogQuery, Target
 from callsheet.cli.main import call
+from callsheet.errors import UserError
 
 ACTIVE = "bandit-2"
 ENDED = "bandit-1"
@@ -150,10 +151,10 @@ def test_logs_pass_every_filter_on(backend: FakeBackend) -> None:
         "sim",
         ACTIVE,
         "actor/0",
-        "learner",
+        "simulation",
     ]
     assert call(["logs", *arguments]) == 0
-    targets = [Target("actor", 0), Target("learner")]
+    targets = [Target("actor", 0), Target("simulation")]
     assert backend.known[0].asked == [
         LogQuery(targets=targets, container="sim", follow=True, tail=3, since=300.0, grep="a|b")
     ]
@@ -168,13 +169,30 @@ def test_logs_of_one_container_need_no_prefix_and_the_run_may_be_left_out(
     assert backend.known[0].asked == [LogQuery(targets=[Target("learner")])]
 
 
+def test_the_log_of_a_replica_that_was_scaled_away_can_still_be_read(
+    backend: FakeBackend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backend.known[0].lines = [LogLine("actor", 40, "actor", "bye")]
+    assert call(["logs", ACTIVE, "actor/40"]) == 0
+    assert capsys.readouterr().out == "bye\n"
+    backend.known[0].lines = []
+    assert call(["logs", ACTIVE, "actor/41"]) == 2
+    assert "has no replica actor/41" in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["logs", "nothing"], "there is no run 'nothing'"),
-        (["logs", ACTIVE, "acto"], "choose one of: learner, actor, simulation"),
+        (["logs", ACTIVE, "acto"], "did you mean actor?"),
+        (["logs", ACTIVE, "xyzzy"], "choose one of: learner, actor, simulation"),
         (["logs", ACTIVE, "actor/7"], "there are: actor/0 to actor/1"),
+        (["logs", ACTIVE, "-c", "gym"], "choose one of: learner, actor, policy, sim"),
+        (["logs", "-f", ACTIVE, "-c", "gym", "simulation"], "simulation has no container 'gym'"),
+        (["status", ""], "the name of a run is empty"),
+        (["stop", ACTIVE, ""], "the name of a run is empty"),
+        (["scale", "", "actor=2"], "the name of a run is empty"),
         (["logs", ACTIVE, "--grep", "("], "is not a regular expression"),
         (["logs", ACTIVE, "--since", "5"], "is not a duration"),
         (["exec", ACTIVE, "actor", "--", "ls"], "write actor/0"),
@@ -182,7 +200,10 @@ def test_logs_of_one_container_need_no_prefix_and_the_run_may_be_left_out(
         (["join", ACTIVE, "actor", "--", "ls"], "cannot join by hand"),
         (["scale", ACTIVE, "actor"], "write for example actor=8"),
         (["scale", ACTIVE, "critic=2"], "has no role 'critic'"),
+        (["scale", ACTIVE, "actr=3"], "did you mean actor?"),
+        (["scale", ACTIVE, "actor=2", "actor=3"], "actor is to have 2 replicas and 3"),
         (["restart", ACTIVE], "write --all"),
+        (["restart", ACTIVE, "simulation/0/sim"], "only whole replicas restart"),
         (["stop", "--all", ACTIVE], "leave one of them out"),
         (["delete"], "--older-than 7d"),
         (["delete", ACTIVE], f"callsheet stop {ACTIVE}"),
@@ -199,6 +220,17 @@ def test_mistakes_are_refused_with_the_way_out(
 def test_exec_hands_the_command_over_and_its_exit_code_back(backend: FakeBackend) -> None:
     assert call(["exec", ACTIVE, "simulation/0", "-c", "sim", "--", "ls", "-c", "--tail"]) == 7
     assert backend.known[0].asked == [("exec", Target("simulation", 0, "sim"), ["ls", "-c", "--tail"])]
+
+
+@pytest.mark.parametrize(("cause", "code"), [(FileNotFoundError("ls"), 127), (PermissionError("ls"), 2)])
+def test_exec_of_a_missing_program_ends_as_in_a_shell(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, cause: OSError, code: int
+) -> None:
+    def fail(*_: object, **__: object) -> int:
+        raise UserError("cannot start 'ls'") from cause
+
+    monkeypatch.setattr(backend.known[0], "exec", fail)
+    assert call(["exec", ACTIVE, "actor/0", "--", "ls"]) == code
 
 
 def test_scale_and_restart_name_what_they_did(
@@ -249,7 +281,7 @@ def complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     monkeypatch.setenv("COMP_WORDS", line)
     monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
     assert call([]) == 0
-    return [item.split(",")[1] for item in capsys.readouterr().out.splitlines()]
+    return [item.split(",")[1] for item in capsys.readouterr().out.splitlines() if item]
 
 
 @pytest.mark.usefixtures("backend")
@@ -257,6 +289,21 @@ def test_the_shell_completes_verbs_runs_and_replicas(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert complete(monkeypatch, capsys, "callsheet st") == ["stop", "status"]
-    assert complete(monkeypatch, capsys, "callsheet stop ") == [ACTIVE]
-    assert complete(monkeypatch, capsys, "callsheet logs ban") == [ACTIVE, ENDED]
-    assert complete(monkeypatch, capsys, f"callsheet exec {ACTIVE} act") == ["actor", "actor/0", "actor/1"]
+    assert complete(monkeypatch, capsys, "callsheet stop ") == [ACTIVE, "bandit"]
+    assert complete(monkeypatch, capsys, "callsheet logs ban") == [ACTIVE, ENDED, "bandit"]
+    assert complete(monkeypatch, capsys, "callsheet delete ") == [ENDED, "bandit"]
+    assert complete(monkeypatch, capsys, f"callsheet logs {ACTIVE} act") == ["actor", "actor/0", "actor/1"]
+    assert complete(monkeypatch, capsys, f"callsheet exec {ACTIVE} act") == ["actor/0", "actor/1"]
+    assert complete(monkeypatch, capsys, f"callsheet join {ACTIVE} act") == ["actor"]
+    assert complete(monkeypatch, capsys, f"callsheet logs {ACTIVE} -c s") == ["sim"]
+
+
+def test_the_shell_completes_sizes_of_elastic_roles_alone(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert complete(monkeypatch, capsys, f"callsheet scale {ACTIVE} l") == ["learner="], "nothing says no"
+    roles = [{"name": "learner"}, {"name": "actor", "scale": {"min": 1, "max": 8}}, {"name": "simulation"}]
+    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump({"spec": {"roles": roles}}))
+    backend.known[0].states[0].folder = str(tmp_path)
+    assert complete(monkeypatch, capsys, f"callsheet scale {ACTIVE} ") == ["actor="]
+    assert complete(monkeypatch, capsys, f"callsheet scale {ACTIVE} actor=2 ") == []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from callsheet.backends import base
-from callsheet.cli import options
-from callsheet.errors import UserError
+from callsheet.cli import completing, options
+from callsheet.errors import NoSuchProgram, UserError
 
 
 @click.command()
@@ -19,7 +19,7 @@ from callsheet.errors import UserError
 )
 @options.on
 @options.run()
-@click.argument("replica", metavar="ROLE/INDEX", shell_complete=options.complete_target)
+@click.argument("replica", metavar="ROLE/INDEX", shell_complete=completing.replicas)
 @click.argument("words", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
     run: str, replica: str, words: tuple[str, ...], container: str | None, stdin: bool, tty: bool, on: str
@@ -36,4 +36,9 @@ def command(
     found = options.backend(on).find(run)
     target = base.Target(target.role, target.index, container or target.container)
     options.check_target(found.status(), target)
-    return found.exec(target, list(words), stdin=stdin, tty=tty)
+    try:
+        return found.exec(target, list(words), stdin=stdin, tty=tty)
+    except UserError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise NoSuchProgram(error.message, fix=error.fix) from error
+        raise

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 import click
 
 from callsheet.backends import base
-from callsheet.cli import options
+from callsheet.cli import completing, options
 from callsheet.errors import UserError
 
 
 @click.command()
 @options.on
 @options.run()
-@click.argument("role", shell_complete=options.complete_target)
+@click.argument("role", shell_complete=completing.roles)
 @click.argument("words", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(run: str, role: str, words: tuple[str, ...], on: str) -> int:
     """Start one more member of a role in this terminal, with the environment that a replica would have.

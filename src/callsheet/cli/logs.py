@@ -42,8 +42,12 @@ def command(
     found, wanted = _chosen(options.backend(on), run, [base.Target.parse(text) for text in targets])
     status = found.status()
     for target in wanted:
-        # A replica that is not there yet can be waited for; a role that is not in the file never comes.
-        options.check_target(status, target if not follow else base.Target(target.role))
+        # A replica that is not there yet can be waited for, and one that was scaled away has left its log; a role
+        # that is not in the file never comes.
+        known = follow or (_is_gone(status, target) and _has_log(found, target))
+        options.check_target(status, base.Target(target.role) if known else target)
+    if container is not None:
+        options.check_container(status, wanted, container)
     if grep is not None:
         _check_regex(grep)
     query = base.LogQuery(
@@ -80,6 +84,14 @@ def _chosen(
         return newest, [first, *targets]
 
 
+def _is_gone(status: base.Status, target: base.Target) -> bool:
+    return not any(target.matches(replica.role, replica.index) for replica in status.replicas)
+
+
+def _has_log(run: base.Run, target: base.Target) -> bool:
+    return next(iter(run.logs(base.LogQuery(targets=[target], tail=1))), None) is not None
+
+
 def _check_regex(pattern: str) -> None:
     try:
         re.compile(pattern)
@@ -92,13 +104,16 @@ def _check_regex(pattern: str) -> None:
 
 def _containers(status: base.Status, targets: list[base.Target], container: str | None) -> int:
     """How many logs are chosen; a prefix tells them apart when there are several."""
+    groups = {(r.role, r.index): [c.name for c in r.containers] for r in status.replicas}
+    for target in targets:
+        if target.index is not None:
+            # One that was scaled away had the containers that the others have.
+            alike = next((names for (role, _), names in groups.items() if role == target.role), [target.role])
+            groups.setdefault((target.role, target.index), alike)
     return sum(
         1
-        for replica in status.replicas
-        for c in replica.containers
-        if container in (None, c.name)
-        and (
-            not targets
-            or any(t.matches(replica.role, replica.index) and t.container in (None, c.name) for t in targets)
-        )
+        for (role, index), names in groups.items()
+        for name in names
+        if container in (None, name)
+        and (not targets or any(t.matches(role, index) and t.container in (None, name) for t in targets))
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
 import os
 import sys
@@ -70,10 +72,13 @@ _ELSEWHERE = {
     "lint": "validate",
     "template": "render",
     "help": "--help",
-    "--version": "version",
     "-V": "version",
 }
 """What other tools call our verbs."""
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Why a stream that is open cannot take what is written to it."""
 
 
 class Group(click.Group):
@@ -119,7 +124,18 @@ def _suggest(word: str) -> str:
     return f" Did you mean {' or '.join(f'`callsheet {verb}`' for verb in close)}?" if close else ""
 
 
+def _version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        verb = cli.get_command(ctx, "version")
+        assert verb is not None
+        ctx.invoke(verb, form=None)
+        ctx.exit()
+
+
 @click.command(cls=Group, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."
+)
 def cli() -> None:
     """One file describes an experiment; Callsheet runs it, here or on a cluster.
 
@@ -147,7 +163,19 @@ def call(args: Sequence[str]) -> int:
         return 141
     except (KeyboardInterrupt, click.exceptions.Abort):
         return contract.EXIT_INTERRUPTED
+    except OSError as error:
+        return _unwritable(error)
     return code
+
+
+def _unwritable(error: OSError) -> int:
+    """What was to be written did not arrive: say so, where that still works."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with contextlib.suppress(OSError):
+        output.complain(
+            f"the output cannot be written: {error.strerror}", "make room there, or write it somewhere else"
+        )
+    return contract.EXIT_FAILED
 
 
 def _dispatch(args: list[str]) -> int:
@@ -172,7 +200,9 @@ def _dispatch(args: list[str]) -> int:
         return error.exit_code
     except (BrokenPipeError, click.exceptions.Abort):
         raise
-    except Exception as error:  # noqa: BLE001 the last resort: whatever it is, the user gets a sentence
+    except Exception as error:  # the last resort: whatever it is, the user gets a sentence
+        if isinstance(error, OSError) and error.errno in _NO_ROOM and error.filename is None:
+            raise
         _report(BugError(f"Callsheet itself failed: {type(error).__name__}: {error}"))
         return BugError.exit_code
 

@@ -49,6 +49,9 @@ def _replicas(before: Status | None, after: Status) -> list[Event]:
         news, style = _news(then.get(replica.name), replica)
         if news:
             grouped.setdefault((replica.role, news, style), []).append(replica.name)
+        for name, news in _containers(then.get(replica.name), replica):
+            key = (f"{name} of {replica.role}", news, "yellow")
+            grouped.setdefault(key, []).append(f"{replica.name}/{name}")
     sentences = []
     for (role, news, style), names in grouped.items():
         who = ", ".join(names) if len(names) <= _NAMED else f"{role}: {len(names)} replicas"
@@ -66,7 +69,7 @@ def _news(before: ReplicaStatus | None, after: ReplicaStatus) -> tuple[str, str]
     attempt = before.attempt if before else 0
     if after.attempt > attempt:
         return f"restarted{' and ready' if after.ready else ''} (attempt {after.attempt})", "yellow"
-    if before is not None and after.restarts > before.restarts:
+    if before is not None and _failures(after) > _failures(before):
         return (
             f"ended and will be restarted: {after.reason}" if after.reason else "will be restarted",
             "yellow",
@@ -81,3 +84,28 @@ def _news(before: ReplicaStatus | None, after: ReplicaStatus) -> tuple[str, str]
     if before is not None and before.ready and not after.ready and after.phase == "Running":
         return f"is no longer ready: {after.reason}" if after.reason else "is no longer ready", "yellow"
     return "", ""
+
+
+def _containers(before: ReplicaStatus | None, after: ReplicaStatus) -> list[tuple[str, str]]:
+    """Containers of a group that ended and come back while the others go on; a whole replica has its own news."""
+    if before is None or len(after.containers) < 2 or after.attempt > before.attempt:
+        return []
+    restarts = {container.name: container.restarts for container in before.containers}
+    return [
+        (c.name, f"ended{_how(c.exit_code)}, to be restarted (restart {c.restarts})")
+        for c in after.containers
+        if c.restarts > restarts.get(c.name, c.restarts)
+    ]
+
+
+def _how(code: int | None) -> str:
+    """Empty when it runs again already: how it ended is then no longer told."""
+    if code is None:
+        return ""
+    return f" by signal {-code}" if code < 0 else f" with exit code {code}"
+
+
+def _failures(replica: ReplicaStatus) -> int:
+    """Restarts of the replica as a whole; those of a group's containers are told by themselves."""
+    group = replica.containers if len(replica.containers) > 1 else []
+    return replica.restarts - sum(container.restarts for container in group)

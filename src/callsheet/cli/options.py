@@ -1,4 +1,4 @@
-"""The arguments that verbs share, their completion in a shell, and how a word on the command line becomes a run."""
+"""The arguments that verbs share, and how a word on the command line becomes a run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from callsheet.backends import base
-from callsheet.cli import output
-from callsheet.errors import CallsheetError, UserError
+from callsheet.cli import completing, output
+from callsheet.errors import UserError
 
 if TYPE_CHECKING:
     from callsheet.backends.kubernetes.backend import KubernetesBackend
@@ -135,9 +135,13 @@ def watch(function: Decorated) -> Decorated:
 
 def container(function: Decorated) -> Decorated:
     """`-c`: which container of a group."""
-    return click.option("-c", "--container", metavar="CONTAINER", help="Which container of a group.")(
-        function
-    )
+    return click.option(
+        "-c",
+        "--container",
+        metavar="CONTAINER",
+        shell_complete=completing.containers,
+        help="Which container of a group.",
+    )(function)
 
 
 def run(*, required: bool = True, many: bool = False) -> Callable[[Decorated], Decorated]:
@@ -148,14 +152,24 @@ def run(*, required: bool = True, many: bool = False) -> Callable[[Decorated], D
             metavar="RUN..." if required else "[RUN]...",
             nargs=-1,
             required=required,
-            shell_complete=_complete_run,
+            shell_complete=completing.runs,
+            callback=_no_empty_run,
         )
-    return click.argument("run", required=required, shell_complete=_complete_run)
+    return click.argument("run", required=required, shell_complete=completing.runs, callback=_no_empty_run)
+
+
+def _no_empty_run(
+    _ctx: click.Context, _param: click.Parameter, value: str | tuple[str, ...] | None
+) -> str | tuple[str, ...] | None:
+    """An empty word is a variable that was never set, and no way to say "the newest"."""
+    if value == "" or (isinstance(value, tuple) and "" in value):
+        raise UserError("the name of a run is empty", fix="write a run's id; `callsheet ps -a` lists them")
+    return value
 
 
 def targets(function: Decorated) -> Decorated:
     """The arguments TARGET: ROLE, ROLE/INDEX or ROLE/INDEX/CONTAINER."""
-    return click.argument("targets", metavar="[TARGET]...", nargs=-1, shell_complete=complete_target)(
+    return click.argument("targets", metavar="[TARGET]...", nargs=-1, shell_complete=completing.targets)(
         function
     )
 
@@ -181,7 +195,7 @@ def load(paths: Sequence[str], sets: Sequence[str]) -> list[Loaded]:
 
 def find(backend: base.Backend, reference: str | None, *, quiet: bool = False) -> base.Run:
     """The run that is meant: by name, or else the newest that is active, or else the newest."""
-    if reference:
+    if reference is not None:
         return backend.find(reference)
     known = backend.runs()
     if not known:
@@ -196,9 +210,7 @@ def check_target(status: base.Status, target: base.Target) -> None:
     """Refuse a role, index or container that the run does not have."""
     roles = [role.name for role in status.roles]
     if target.role not in roles:
-        raise UserError(
-            f"run {status.run} has no role {target.role!r}", fix=f"choose one of: {', '.join(roles)}"
-        )
+        raise UserError(f"run {status.run} has no role {target.role!r}", fix=_choose(target.role, roles))
     if target.index is None:
         return
     replicas = {r.index: r for r in status.replicas if r.role == target.role}
@@ -211,33 +223,21 @@ def check_target(status: base.Status, target: base.Target) -> None:
     if target.container and target.container not in names:
         raise UserError(
             f"{target.role}/{target.index} has no container {target.container!r}",
-            fix=f"choose one of: {', '.join(names)}",
+            fix=_choose(target.container, names),
         )
 
 
-def _complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    from click.shell_completion import CompletionItem
-
-    taken = ctx.params.get(param.name or "") or ()
-    try:
-        known = base.backend(ctx.params.get("on") or base.names()[0]).runs()
-    except CallsheetError:
-        return []
-    # Verbs that change a run take active ones; those that look or delete take all.
-    every = ctx.info_name in ("status", "logs", "delete")
-    return [
-        CompletionItem(status.run, help=f"{status.experiment}, {status.phase}")
-        for status in known
-        if status.run.startswith(incomplete) and status.run not in taken and (every or not status.done)
-    ]
+def check_container(status: base.Status, targets: Sequence[base.Target], container: str) -> None:
+    """Refuse a container that none of the chosen replicas has."""
+    roles = {target.role for target in targets} or {role.name for role in status.roles}
+    names = list(dict.fromkeys(c.name for r in status.replicas if r.role in roles for c in r.containers))
+    if names and container not in names:
+        whose = " and ".join(sorted(roles)) if targets else f"run {status.run}"
+        raise UserError(f"{whose} has no container {container!r}", fix=_choose(container, names))
 
 
-def complete_target(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of the run's roles and replicas."""
-    try:
-        backend = base.backend(ctx.params.get("on") or base.names()[0])
-        status = find(backend, ctx.params.get("run"), quiet=True).status()
-    except CallsheetError:
-        return []
-    known = [*(role.name for role in status.roles), *(replica.name for replica in status.replicas)]
-    return [name for name in known if name.startswith(incomplete)]
+def _choose(word: str, names: Sequence[str]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, names, n=1)
+    return f"did you mean {close[0]}?" if close else f"choose one of: {', '.join(names)}"

@@ -30,6 +30,11 @@ def command(run: str, targets: tuple[str, ...], every: bool, on: str) -> None:
         base.Target(role.name) for role in status.roles
     ]
     for target in chosen:
+        if target.container:
+            raise UserError(
+                f"{target.role}/{target.index}/{target.container} is one container, and only whole replicas restart",
+                fix=f"write {target.role}/{target.index}",
+            )
         options.check_target(status, target)
     names = found.restart(chosen)
     output.answer("\n".join(names))

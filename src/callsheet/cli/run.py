@@ -11,7 +11,7 @@ import click
 from callsheet import contract
 from callsheet.backends import base
 from callsheet.cli import notes, options, output, staying
-from callsheet.errors import CallsheetError
+from callsheet.errors import CallsheetError, InvalidExperiment, Problem
 
 if TYPE_CHECKING:
     from callsheet.plan.load import Loaded
@@ -32,8 +32,22 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], detach: bool, on: str
     loaded = options.load(files, sets)
     for item in loaded:
         notes.unused(backend, item.experiment)
+    _check(backend, loaded)
     runs = _start(backend, loaded, detach=detach)
     return _leave(runs, on, form) if detach else staying.stay(runs, on, form, grace=_grace(loaded))
+
+
+def _check(backend: base.Backend, loaded: Sequence[Loaded]) -> None:
+    """Find every mistake of every experiment before any of them starts."""
+    problems: list[Problem] = []
+    for item in loaded:
+        try:
+            with item.placing():
+                backend.check(item.experiment, base=item.base)
+        except InvalidExperiment as error:
+            problems += error.problems
+    if problems:
+        raise InvalidExperiment(problems)
 
 
 def _start(backend: base.Backend, loaded: Sequence[Loaded], *, detach: bool) -> list[base.Run]:

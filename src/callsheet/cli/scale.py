@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from callsheet.backends import base
-from callsheet.cli import options, output
+from callsheet.cli import completing, options, output
+from callsheet.errors import UserError
 
 
 @click.command()
 @options.run()
-@click.argument("sizes", metavar="ROLE=N...", nargs=-1, required=True, shell_complete=options.complete_target)
+@click.argument("sizes", metavar="ROLE=N...", nargs=-1, required=True, shell_complete=completing.sizes)
 @options.on
 @options.form("json", "yaml")
 def command(run: str, sizes: tuple[str, ...], on: str, form: str | None) -> None:
@@ -21,7 +22,12 @@ def command(run: str, sizes: tuple[str, ...], on: str, form: str | None) -> None
     """
     found = options.backend(on).find(run)
     before = {role.name: role.wanted for role in found.status().roles}
-    wanted = dict(_size(text) for text in sizes)
+    wanted: dict[str, int] = {}
+    for role, size in map(_size, sizes):
+        if wanted.setdefault(role, size) != size:
+            raise UserError(
+                f"{role} is to have {wanted[role]} replicas and {size}", fix="leave one of them out"
+            )
     for role in wanted:
         options.check_target(found.status(), base.Target(role))
     after = found.scale(wanted)

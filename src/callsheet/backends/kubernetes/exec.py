@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from callsheet.backends.kubernetes.api import Api, Object
 from callsheet.backends.kubernetes.refusals import Unreachable
-from callsheet.errors import UserError
+from callsheet.errors import NoSuchProgram, UserError
 
 if TYPE_CHECKING:
     from httpx2.websockets import WebSocketSession
@@ -81,7 +81,7 @@ def _exit_code(status: Object, command: Sequence[str]) -> int:
             return int(cause["message"])
     text = str(status.get("message", ""))
     if "not found" in text or "no such file" in text:
-        raise UserError(f"the container has no program {command[0]!r}", fix="name one that its image has")
+        raise NoSuchProgram(f"the container has no program {command[0]!r}", fix="name one that its image has")
     raise Unreachable(f"the command could not be run: {' '.join(text.split())[:300]}", fix="try again")
 
 
