@@ -37,6 +37,8 @@ def waiting(pod: Object, events: Sequence[Object] = ()) -> str:
         return shorten(blocked[-1].get("message", ""))
     if status.get("phase") == "Pending":
         return "its containers are being made" if containers else "it waits for a node"
+    if status.get("phase") == "Running" and _node_is_lost(status):
+        return f"its node {pod['spec'].get('nodeName', '')} does not answer"
     silent = [container["name"] for container in containers if _runs(container) and not container["ready"]]
     if silent:
         which = f"{silent[0]}: " if len(containers) > 1 else ""
@@ -177,6 +179,13 @@ def shorten(text: str, length: int = 200) -> str:
     """One line of bounded length."""
     flat = " ".join(text.split())
     return flat if len(flat) <= length else f"{flat[: length - 1]}…"
+
+
+def _node_is_lost(status: Object) -> bool:
+    """The cluster takes a pod's readiness away when it has not heard from its node for a while."""
+    conditions = {c["type"]: c for c in status.get("conditions") or []}
+    ready, containers = conditions.get("Ready", {}), conditions.get("ContainersReady", {})
+    return bool(ready.get("status") == "False" and containers.get("status") == "True")
 
 
 def _runs(container: Object) -> bool:
