@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
-from localrun import backend, experiment, program, python, running, until_running
+from localrun import backend, eventually, experiment, program, python, running, until_running
 
 from callsheet.errors import UserError
 
@@ -32,5 +33,6 @@ def test_a_running_run_is_not_deleted(folder: Path) -> None:
 def test_a_folder_that_was_removed_by_hand_is_forgotten(folder: Path) -> None:
     with running(experiment({"name": "actor", "command": python("pass")}), folder) as run:
         run.wait(20)
+        eventually(lambda: not os.path.exists(run.layout.socket))
     shutil.rmtree(folder / "runs")
     assert backend("local").runs() == []

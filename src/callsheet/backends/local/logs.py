@@ -204,16 +204,23 @@ class _ContainerLog:
         """The next bytes; moves on to the next part at the end of one."""
         if self._is_read() or self._end == (self._inode, self._offset):
             return b""
-        for part in self._remaining():
+        for _ in range(10):
             try:
-                with open(part, "rb") as file:
-                    inode = os.fstat(file.fileno()).st_ino
-                    if inode != self._inode:
-                        self._inode, self._offset = inode, 0
-                    file.seek(self._offset)
-                    data = file.read(self._bounded(inode))
+                return self._read_from(self._remaining())
             except FileNotFoundError:
-                continue  # rotated at this moment: the next look finds it under its new name
+                continue  # rotated at this moment: look again
+        return b""
+
+    def _read_from(self, parts: list[tuple[str, int]]) -> bytes:
+        for part, expected in parts:
+            with open(part, "rb") as file:
+                inode = os.fstat(file.fileno()).st_ino
+                if inode != expected:
+                    raise FileNotFoundError
+                if inode != self._inode:
+                    self._inode, self._offset = inode, 0
+                file.seek(self._offset)
+                data = file.read(self._bounded(inode))
             if data:
                 self._offset += len(data)
                 return data
@@ -235,13 +242,17 @@ class _ContainerLog:
             return False
         return state.st_ino == self._inode and state.st_size == self._offset
 
-    def _remaining(self) -> list[str]:
-        """The part being read and those after it; all when it was rotated away."""
-        parts = self._parts()
-        for number, part in enumerate(parts):
-            try:
-                if os.stat(part).st_ino == self._inode:
-                    return parts[number:]
-            except FileNotFoundError:
-                continue
-        return parts
+    def _remaining(self) -> list[tuple[str, int]]:
+        """The part being read and those after it, with their inodes; all when it was rotated away."""
+        parts = self._listing()
+        while parts != (again := self._listing()):
+            parts = again  # a rotation in the middle of a listing would hide a part
+        inodes = [inode for _, inode in parts]
+        return parts[inodes.index(self._inode) :] if self._inode in inodes else parts
+
+    def _listing(self) -> list[tuple[str, int]]:
+        found = []
+        for part in self._parts():
+            with contextlib.suppress(FileNotFoundError):
+                found.append((part, os.stat(part).st_ino))
+        return found
