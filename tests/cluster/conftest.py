@@ -54,6 +54,12 @@ def need_root() -> None:
     assert not reason, reason
 
 
+def own_name(name: str) -> str:
+    """A cluster's name that no other worker uses."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    return f"{name}-{worker}" if worker else name
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Kube]:
     """A cluster of two nodes. The first worker starts it and the last one takes it down."""
@@ -93,13 +99,14 @@ def namespace(cluster: Kube) -> Iterator[Kube]:
 
 @pytest.fixture(scope="module")
 def start() -> Iterator[Callable[[str, int], Kube]]:
-    """Starts clusters that a test may hurt; they are gone when its module ends."""
+    """Starts clusters that a test may hurt; they are gone when its module ends, and no other worker has them."""
     if os.environ.get("CALLSHEET_TEST_KUBECONFIG"):
         pytest.skip("this test takes a cluster of its own apart")
     need_root()
     names: list[str] = []
 
     def up(name: str, nodes: int) -> Kube:
+        name = own_name(name)
         names.append(name)
         own = lifecycle.up(name, nodes)
         return Kube(own.kubeconfig, program("kubectl"), own)

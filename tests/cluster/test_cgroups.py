@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from conftest import why_not
 
 from tools.cluster.cgroups import Branch, Hierarchies
 from tools.cluster.errors import ClusterError
@@ -45,3 +48,36 @@ def test_on_version_two_controllers_are_handed_down_to_the_unit_and_processes_li
     assert branch.path("node-0") == "/callsheet-x/node-0"
     for folder in (tmp_path, unit.parent, unit):
         assert (folder / "cgroup.subtree_control").read_text() == "+cpu +cpuset +io +memory +pids"
+
+
+SEEN_AS_VERSION_TWO = """
+import os, subprocess
+from tools.cluster.cgroups import Branch
+branch = Branch.of("version-two")
+assert branch.machine.unified
+joined = branch.make("node-0")
+programs = [subprocess.Popen(["sleep", "1000"]) for _ in range(3)]
+for program in programs:
+    for procs in joined:
+        open(procs, "w").write(str(program.pid))
+assert branch.processes() == branch.processes("node-0") == {program.pid for program in programs}
+branch.kill()
+assert [program.wait() for program in programs] == [-9, -9, -9]
+branch.remove()
+assert not branch.exists()
+"""
+
+
+def test_on_a_real_tree_of_version_two_processes_are_found_and_ended() -> None:
+    trees = [
+        line.split()[4]
+        for line in Path("/proc/self/mountinfo").read_text().splitlines()
+        if " - cgroup2 " in line
+    ]
+    if why_not() or not trees:
+        pytest.skip("needs root and a cgroup v2 tree")
+    # A machine on v1 has its v2 tree elsewhere: in a mount namespace of our own it can stand where v2 has it.
+    script = 'test "$0" = /sys/fs/cgroup || mount --bind "$0" /sys/fs/cgroup; exec "$1" -c "$2"'
+    words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
+    repository = Path(__file__).parents[2]
+    subprocess.run([*words, trees[0], sys.executable, SEEN_AS_VERSION_TWO], cwd=repository, check=True)

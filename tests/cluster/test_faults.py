@@ -25,7 +25,8 @@ def tool(own: Kube, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
     def run(*words: str, code: int = 0) -> str:
         capsys.readouterr()
-        assert main([*words, "--name", "faults"]) == code
+        assert own.own is not None
+        assert main([*words, "--name", own.own.name]) == code
         out, err = capsys.readouterr()
         return out if code == 0 else err
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import own_name
 from kube import Kube, eventually, pod
 
 from tools.cluster import build, lifecycle, state
@@ -105,13 +106,14 @@ class Traces:
 
 @pytest.fixture
 def name() -> str:
-    assert "gone" not in state.known()
-    return "gone"
+    found = own_name("gone")
+    assert found not in state.known()
+    return found
 
 
-def busy(start: Callable[[str, int], Kube], name: str) -> Kube:
+def busy(start: Callable[[str, int], Kube]) -> Kube:
     """A cluster with running pods on both nodes."""
-    own = start(name, 2)
+    own = start("gone", 2)
     for number in range(4):
         own.apply(pod(f"p{number}", build.PAUSE_IMAGE, ["/pause"], imagePullPolicy="Never"))
     own("wait", "pod", "--all", "--for=condition=Ready", "--timeout=60s")
@@ -121,7 +123,7 @@ def busy(start: Callable[[str, int], Kube], name: str) -> Kube:
 def test_down_leaves_nothing_and_can_be_said_twice(start: Callable[[str, int], Kube], name: str) -> None:
     before = untouched()
     begun = time.monotonic()
-    own = busy(start, name)
+    own = busy(start)
     assert time.monotonic() - begun < 20, "15 s are promised for the cluster, and its pods take some too"
     traces = Traces(own)
     assert len(traces.processes) > 20
@@ -140,7 +142,7 @@ def test_down_leaves_nothing_and_can_be_said_twice(start: Callable[[str, int], K
 def test_down_works_after_random_parts_were_killed(
     start: Callable[[str, int], Kube], name: str, seed: int
 ) -> None:
-    traces = Traces(busy(start, name))
+    traces = Traces(busy(start))
     victims = sorted(traces.processes)
     for pid in random.Random(seed).sample(victims, len(victims) // 3):
         try:
@@ -154,7 +156,7 @@ def test_down_works_after_random_parts_were_killed(
 def test_down_works_when_the_record_of_the_cluster_is_lost(
     start: Callable[[str, int], Kube], name: str
 ) -> None:
-    own = busy(start, name)
+    own = busy(start)
     traces = Traces(own)
     (own.kubeconfig.parent / "cluster.json").unlink()
     assert name in lifecycle.everywhere()
@@ -163,11 +165,11 @@ def test_down_works_when_the_record_of_the_cluster_is_lost(
 
 
 def test_up_after_a_crash_removes_the_pieces_first(start: Callable[[str, int], Kube], name: str) -> None:
-    own = busy(start, name)
+    own = busy(start)
     first = Branch.of(name).first_process("control")
     assert first is not None
     os.kill(first, signal.SIGKILL)
-    again = start(name, 2)
+    again = start("gone", 2)
     assert again.get("pods")["items"] == []
     eventually(lambda: own.node_ready("node-1") == "True")
     lifecycle.down(name)
@@ -178,20 +180,20 @@ def test_up_after_an_interrupted_up_begins_anew(start: Callable[[str, int], Kube
     with subprocess.Popen(words, cwd=REPOSITORY, stderr=subprocess.DEVNULL) as first:
         eventually(lambda: Branch.of(name).first_process("node-1") is not None)
         first.kill()
-    own = start(name, 2)
+    own = start("gone", 2)
     assert own.node_ready("node-1") == "True"
     lifecycle.down(name)
 
 
 def test_up_twice_is_one_cluster(start: Callable[[str, int], Kube], name: str) -> None:
-    own = busy(start, name)
-    start(name, 1)
+    own = busy(start)
+    start("gone", 1)
     assert len(own.get("pods")["items"]) == 4
     lifecycle.down(name)
 
 
 def test_two_clusters_stand_side_by_side(start: Callable[[str, int], Kube], name: str) -> None:
-    left = busy(start, name)
+    left = busy(start)
     right = start("beside", 1)
     assert left.own is not None
     assert right.own is not None
@@ -206,4 +208,4 @@ def test_two_clusters_stand_side_by_side(start: Callable[[str, int], Kube], name
     assert right.node_ready("node-0") == "True"
     right.apply(pod("alone", build.PAUSE_IMAGE, ["/pause"], imagePullPolicy="Never"))
     right.ready("pod", "alone")
-    lifecycle.down("beside")
+    lifecycle.down(right.own.name)
