@@ -34,7 +34,11 @@ class Connection:
     def _connect(self) -> zmq.Socket:
         socket = self.context.socket(zmq.REQ)
         socket.linger = 0
-        socket.connect(f"tcp://{self.address}")
+        try:
+            socket.connect(f"tcp://{self.address}")
+        except zmq.ZMQError as error:
+            socket.close()
+            sys.exit(f"--lrn_addr {self.address!r} is no address to connect to, HOST:PORT is: {error}")
         return socket
 
     def ask(self, message: dict) -> dict:

@@ -188,6 +188,15 @@ def test_an_actor_gives_up_with_a_message(hands: Terminals, free_port: str) -> N
 
 
 @tzmq
+def test_an_address_that_is_none_is_told_in_a_sentence(hands: Terminals) -> None:
+    actor = hands.type("actor.py", "--lrn_addr", "bogus")
+
+    assert actor.ends() == 1
+    assert actor.printed.startswith("--lrn_addr 'bogus' is no address to connect to")
+    assert actor.printed.count("\n") == 1
+
+
+@tzmq
 def test_a_trajectory_that_is_sent_again_counts_once(hands: Terminals, free_port: str) -> None:
     learner = hands.type("learner.py", "--port", free_port, "--steps", "3")
 

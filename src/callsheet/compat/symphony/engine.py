@@ -68,9 +68,11 @@ class Cluster(Looking):
         run = target.start(
             experiment.spec, base=experiment.base, source=experiment.to_yaml(), detach=self.detached
         )
+        # The command line looks at this machine unless told otherwise, whatever the script asks for.
+        there = "" if target.name == default_backend("local") else f" --on {target.name}"
         print(
-            f"launched {run.experiment}/{run.id}\n"
-            f"  callsheet status {run.id}\n  callsheet logs {run.id} -f\n  callsheet stop {run.id}"
+            f"launched {run.experiment}/{run.id}\n  callsheet status{there} {run.id}\n"
+            f"  callsheet logs{there} {run.id} -f\n  callsheet stop{there} {run.id}"
         )
         return run
 
