@@ -120,6 +120,8 @@ def test_exec_has_the_replicas_environment_and_exit_code(callsheet, run: str) ->
         callsheet("exec", run, "simulation/0", "-c", "sim", "--", "printenv", "CALLSHEET_CONTAINER")[1]
         == "sim\n"
     )
+    code, _, said = callsheet("exec", run, "actor/1", "--", "no-such-program")
+    assert (code, "no-such-program" in said) == (127, True)
 
 
 def test_restart_gives_a_new_attempt(callsheet, run: str) -> None:

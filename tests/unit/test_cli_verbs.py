@@ -245,6 +245,26 @@ def test_scale_and_restart_name_what_they_did(
     assert backend.known[0].asked[0] == ("scale", {"actor": 8, "learner": 1})
 
 
+def test_an_interrupted_start_stops_what_has_started(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    head = "apiVersion: callsheet.dev/v1alpha1\nkind: Experiment\n"
+    body = "metadata: {name: NAME}\nspec: {roles: [{name: a, command: [sh]}]}\n"
+    (tmp_path / "x.yaml").write_text(
+        f"{head}{body}---\n{head}{body.replace('NAME', 'b')}".replace("NAME", "a")
+    )
+    started = iter([backend.known[0]])
+
+    def start(*_: object, **__: object) -> FakeRun:
+        for run in started:
+            return run
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(backend, "start", start)
+    assert call(["run", "-f", str(tmp_path / "x.yaml")]) == 130
+    assert backend.known[0].asked == [("stop", None)]
+
+
 def test_stop_without_a_name_takes_the_only_active_run(
     backend: FakeBackend, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from callsheet.backends.kubernetes.backend import KubernetesBackend
 from callsheet.backends.kubernetes.manifests import manifests, to_text
 from callsheet.backends.kubernetes.patch import merge
 from callsheet.backends.kubernetes.render import render
@@ -87,12 +88,14 @@ def test_scaling_changes_the_book_and_sizes_and_no_template() -> None:
     assert (job_after["spec"]["completions"], job_after["spec"]["parallelism"]) == (9, 9)
 
 
-def test_a_missing_image_is_an_error_here() -> None:
+def test_a_missing_image_is_an_error_here(tmp_path: Path) -> None:
     bare = Experiment.model_validate(
         {"metadata": {"name": "e"}, "spec": {"roles": [{"name": "a", "command": ["a"]}]}}
     )
     with pytest.raises(InvalidExperiment, match="there is no image"):
         render(bare, "r1", {})
+    with pytest.raises(InvalidExperiment, match="there is no image"):
+        KubernetesBackend().check(bare, base=tmp_path)  # asks no cluster
 
 
 def test_a_users_dollar_parentheses_survive_kubernetes_own_expansion() -> None:

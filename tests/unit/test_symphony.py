@@ -87,15 +87,13 @@ def test_a_cluster_that_does_not_exist() -> None:
         Cluster.new("slurm")
 
 
-def test_without_the_kubernetes_backend_launch_names_the_way_out(
-    exp: KubeExperimentSpec, monkeypatch: pytest.MonkeyPatch
+def test_without_a_cluster_launch_names_the_way_to_this_machine(
+    exp: KubeExperimentSpec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from callsheet.backends import base
-
     monkeypatch.delenv("CALLSHEET_ON", raising=False)
-    monkeypatch.delitem(base._BACKENDS, "kubernetes", raising=False)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
 
-    with pytest.raises(UserError, match="CALLSHEET_ON=local python"):
+    with pytest.raises(UserError, match=r"there is no kubeconfig.*\n.*or run .*CALLSHEET_ON=local python"):
         KubeCluster().launch(exp)
 
 

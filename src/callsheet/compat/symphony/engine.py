@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from callsheet.backends.base import Backend, Run, backend
+from callsheet.backends.base import Backend, Run, Status, backend
 from callsheet.compat.symphony.base import no_counterpart
 from callsheet.compat.symphony.looking import Looking
 from callsheet.compat.symphony.spec import ExperimentSpec
@@ -42,16 +42,7 @@ class Cluster(Looking):
         return getattr(importlib.import_module(f"callsheet.compat.symphony.{module}"), name)(**kwargs)
 
     def _backend(self) -> Backend:
-        name = default_backend(self.runs_on)
-        try:
-            return backend(name)
-        except UserError:
-            if name != self.runs_on or BACKEND_VARIABLE in os.environ:
-                raise
-            raise UserError(
-                f"this version of Callsheet has no {name!r} backend yet",
-                fix=f"run the same script on this machine: {BACKEND_VARIABLE}=local python {sys.argv[0] or 'SCRIPT'}",
-            ) from None
+        return backend(default_backend(self.runs_on))
 
     def new_experiment(self, *args: Any, **kwargs: Any) -> Any:
         """A spec to fill."""
@@ -77,7 +68,7 @@ class Cluster(Looking):
         return run
 
     def _make_way(self, name: str, target: Backend, force: bool) -> None:
-        for status in target.runs():
+        for status in self._known(target):
             if status.experiment != name or status.done:
                 continue
             if not force:
@@ -88,6 +79,16 @@ class Cluster(Looking):
             run = target.find(status.run)
             run.stop(reason="replaced by a new launch")
             run.wait()
+
+    def _known(self, target: Backend) -> list[Status]:
+        """The runs there; without a cluster, the way to this machine is told."""
+        try:
+            return target.runs()
+        except UserError as error:
+            if target.name == "local" or BACKEND_VARIABLE in os.environ:
+                raise
+            here = f"run the same script on this machine: {BACKEND_VARIABLE}=local python {sys.argv[0] or 'SCRIPT'}"
+            raise UserError(error.message, fix=f"{error.fix}; or {here}" if error.fix else here) from error
 
     def launch_batch(self, experiment_specs: Iterable[ExperimentSpec]) -> list[Run | None]:
         """Start several experiments."""
