@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kube import Kube
+from kube import Kube, eventually
 
 from callsheet import contract
 from callsheet.backends.base import LogQuery, Place, ReplicaStatus, Status, Target
@@ -25,14 +25,17 @@ FOREVER = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sy
 
 
 @pytest.fixture
-def folder(namespace: Kube, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory of the test; the kubeconfig is the test cluster's."""
+def folder(namespace: Kube, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The working directory of the test; the kubeconfig is the test cluster's. What the test left running goes."""
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith(contract.PREFIX)]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
     (tmp_path / "code").mkdir()
-    return tmp_path
+    yield tmp_path
+    # A namespace is deleted pods first, and a Job would want them back: the experiments go before it.
+    namespace("delete", "configmaps", "-l", "app.kubernetes.io/managed-by=callsheet", "--wait=false")
+    eventually(lambda: not namespace.get("jobs")["items"])
 
 
 @pytest.fixture

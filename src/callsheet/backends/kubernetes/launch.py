@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import secrets
 import time
 from collections.abc import Mapping
@@ -79,12 +80,12 @@ def prepare(api: Api, experiment: Experiment, base: Path) -> Prepared:
     book, *others = render(experiment, run, folder)
     book["metadata"]["annotations"] = {names.STARTED: started}
     for made in (book, *others):
-        made["metadata"].pop(
-            "namespace", None
-        )  # the client's own namespace, which was chosen with it in mind
+        # The client's own namespace was chosen with this one in mind.
+        made["metadata"].pop("namespace", None)
     key = _key(experiment.name, run)
     live = look(api, [book, *others, key])
     check_owner(live, experiment.name, api.namespace)
+    count_change(book, live[key_of(book)])
     there = live[key_of(key)]
     if there is None:
         others.insert(0, key)
@@ -127,6 +128,17 @@ def make_key(api: Api, experiment: str) -> bool:
     return True
 
 
+def count_change(book: Object, before: Object | None) -> None:
+    """Let the address file's generation go up when anything else in it changes during a run."""
+    if before is None or before["data"][contract.RUN] != book["data"][contract.RUN]:
+        return
+    old, new = (json.loads(found["data"][names.BOOK_FILE]) for found in (before, book))
+    new["generation"] = old.get("generation", 0)
+    if new != old:
+        new["generation"] += 1
+    book["data"][names.BOOK_FILE] = json.dumps(new)
+
+
 def resize(api: Api, observed: Observed, replicas: Mapping[str, int]) -> None:
     """Write the new sizes into the book, then into the Jobs and StatefulSets."""
     experiment = Experiment.model_validate(observed.experiment)
@@ -138,6 +150,7 @@ def resize(api: Api, observed: Observed, replicas: Mapping[str, int]) -> None:
     book = render(experiment, observed.run, {}, replicas=sizes)[0]
     book["metadata"].pop("namespace", None)
     book["metadata"]["annotations"] = {names.STARTED: f"{observed.created:.3f}"}
+    count_change(book, observed.book)
     api.apply(book)
     for role in experiment.spec.roles:
         if role.name in replicas:

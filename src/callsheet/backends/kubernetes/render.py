@@ -117,6 +117,7 @@ def _address_file(
             }
             for endpoint, role in wiring.binders.items()
         },
+        "generation": 0,
     }
 
 

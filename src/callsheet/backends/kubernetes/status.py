@@ -94,6 +94,7 @@ def assess(observed: Observed, now: float) -> Assessment:
         reason=verdict.reason if verdict and (outcome or phase == verdict.phase) else "",
         created=observed.created,
         folder=observed.book["data"].get(contract.STORAGE, ""),
+        generation=json.loads(observed.book["data"].get(names.BOOK_FILE, "{}")).get("generation", 0),
         restarts=sum(replica.restarts for replica in replicas),
         exposed=_exposed(observed, experiment),
         roles=count_roles((role["name"] for role in experiment["spec"]["roles"]), replicas),
