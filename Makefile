@@ -25,7 +25,8 @@ test: check ## Run every check and every test
 	$(BIN)/python -m pytest -n 4 -m "not exclusive and not cluster"
 	$(BIN)/python -m pytest -m "exclusive and not cluster"
 	@if [ "$$(id -u)" = 0 ] && [ -z "$$CALLSHEET_TEST_KUBECONFIG" ]; then $(BIN)/python -m tools.cluster build; fi
-	$(BIN)/python -m pytest -n 2 -m cluster
+	$(BIN)/python -m pytest -n 2 -m "cluster and not exclusive"
+	$(BIN)/python -m pytest -m "cluster and exclusive"
 
 cluster: ## Start a real Kubernetes of two nodes on this machine (as root)
 	$(PYTHON) -m tools.cluster up --nodes 2
