@@ -11,8 +11,10 @@ import yaml
 
 from callsheet.backends.base import Place, backend
 from callsheet.backends.kubernetes.api import Api
+from callsheet.backends.kubernetes.backend import KubernetesBackend
 from callsheet.backends.kubernetes.connect import connect
 from callsheet.backends.kubernetes.refusals import Unreachable
+from callsheet.cli.main import call
 from callsheet.errors import UserError
 
 
@@ -86,6 +88,33 @@ def test_a_missing_client_library_is_told_with_the_remedy(monkeypatch: pytest.Mo
     with pytest.raises(UserError, match="client library is not installed") as caught:
         backend("kubernetes").runs()
     assert caught.value.fix == "pip install 'callsheet[kubernetes]'"
+
+
+def test_a_users_settings_count_where_nothing_else_is_said(
+    kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "callsheet").mkdir()
+    file = tmp_path / "callsheet" / "config.toml"
+    file.write_text('context = "two"\nnamespace = "team"\n')
+    assert (KubernetesBackend().api.context, KubernetesBackend().api.namespace) == ("two", "team")
+    named = KubernetesBackend(Place(context="one")).api
+    assert (named.context, named.namespace) == ("one", "ns-one")
+    file.write_text('contxt = "two"\n')
+    with pytest.raises(UserError, match="has contxt = 'two'"):
+        _ = KubernetesBackend().api
+
+
+def test_the_settings_may_name_the_backend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    (tmp_path / "callsheet").mkdir()
+    (tmp_path / "callsheet" / "config.toml").write_text('on = "kubernetes"\n')
+    assert call(["ps"]) == 2
+    assert "there is no kubeconfig" in capsys.readouterr().err
+    assert call(["ps", "--on", "local"]) == 0
 
 
 def test_a_context_means_nothing_on_a_laptop() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from callsheet.backends import base
+from callsheet.backends import base, settings
 from callsheet.cli import completing, output
 from callsheet.errors import UserError
 
@@ -50,12 +50,17 @@ def on(function: Decorated) -> Decorated:
     return click.option(
         "--on",
         type=click.Choice(base.names()),
-        default=base.names()[0],
+        default=_default,
         envvar="CALLSHEET_ON",
-        show_default=True,
+        show_default=f"{base.names()[0]}, or `on` in ~/.config/callsheet/config.toml",
         show_envvar=True,
         help="The backend.",
     )(_place(function))
+
+
+def _default() -> str:
+    """The backend that the user's settings name, else the first."""
+    return settings.load().on or base.names()[0]
 
 
 def on_cluster(function: Decorated) -> Decorated:
@@ -116,7 +121,7 @@ def cluster() -> KubernetesBackend:
 def where(name: str) -> str:
     """The options that lead to the same place again: `` --on kubernetes -n team``; empty for the default."""
     meta = click.get_current_context().meta
-    words = [f"--on {name}"] if name != (os.environ.get("CALLSHEET_ON") or base.names()[0]) else []
+    words = [f"--on {name}"] if name != (os.environ.get("CALLSHEET_ON") or _default()) else []
     for option, flag in (("context", "--context"), ("namespace", "-n")):
         value = meta.get(f"callsheet.{option}")
         words += [f"{flag} {value}"] if value else []
@@ -215,7 +220,9 @@ def check_target(status: base.Status, target: base.Target) -> None:
         return
     replicas = {r.index: r for r in status.replicas if r.role == target.role}
     if target.index not in replicas:
-        there = f"{target.role}/{min(replicas)} to {target.role}/{max(replicas)}" if replicas else "none now"
+        there = f"{target.role}/{min(replicas)}" if replicas else "none now"
+        if len(replicas) > 1:
+            there += f" to {target.role}/{max(replicas)}"
         raise UserError(
             f"run {status.run} has no replica {target.role}/{target.index}", fix=f"there are: {there}"
         )

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from callsheet.backends import settings
 from callsheet.backends.base import Place, Status
 from callsheet.errors import UserError
 
@@ -34,7 +35,10 @@ class KubernetesBackend:
         """The cluster."""
         from callsheet.backends.kubernetes.api import Api
 
-        return Api.connect(self.place.context, self.place.namespace)
+        own = settings.load()
+        # The settings' namespace is one of the settings' context.
+        namespace = self.place.namespace or ("" if self.place.context else own.namespace)
+        return Api.connect(self.place.context or own.context, namespace)
 
     def plan(self, experiment: Experiment, *, base: Path) -> Plan:
         """The plan, nothing started and no cluster asked."""

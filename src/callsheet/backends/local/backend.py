@@ -26,7 +26,7 @@ class LocalBackend:
     def __init__(self, place: Place | None = None) -> None:
         if place:
             raise UserError(
-                "--context and --namespace choose a cluster, and the local backend has none",
+                "--context, --namespace and -A look into a cluster, and the local backend has none",
                 fix="leave them out, or add --on kubernetes",
             )
 

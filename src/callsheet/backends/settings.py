@@ -1,0 +1,50 @@
+"""A user's own defaults, for those who always mean the same cluster: ``~/.config/callsheet/config.toml``."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from callsheet.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is meant when neither the command line nor the environment says it."""
+
+    on: str = ""
+    """The backend."""
+    context: str = ""
+    """The context of the kubeconfig."""
+    namespace: str = ""
+    """The namespace in that context."""
+
+
+def path() -> Path:
+    """Where the settings are."""
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return Path(base) / "callsheet" / "config.toml"
+
+
+def load() -> Settings:
+    """The settings; empty ones when there is no file."""
+    try:
+        text = path().read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return Settings()
+    import tomllib
+
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(
+            f"{path()} cannot be read: {error}", fix='write lines such as on = "kubernetes"'
+        ) from None
+    known = [field.name for field in fields(Settings)]
+    for key, value in data.items():
+        if key not in known or not isinstance(value, str):
+            raise UserError(
+                f"{path()} has {key} = {value!r}", fix=f"use these, each a text: {', '.join(known)}"
+            )
+    return Settings(**data)
