@@ -83,7 +83,7 @@ def containers(ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 
 def _backend(ctx: click.Context) -> base.Backend:
     """The backend that the line names, or else the verb's own; no context is current while a shell asks."""
-    own = next((param.default for param in ctx.command.params if param.name == "on"), None)
+    own = next((param.get_default(ctx) for param in ctx.command.params if param.name == "on"), None)
     name = str(ctx.params.get("on") or own or base.names()[0])
     place = base.Place(ctx.meta.get("callsheet.context", ""), ctx.meta.get("callsheet.namespace", ""))
     return base.backend(name, place) if place != base.Place() else base.backend(name)
