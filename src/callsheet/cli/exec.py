@@ -6,7 +6,7 @@ import click
 
 from callsheet.backends import base
 from callsheet.cli import completing, options
-from callsheet.errors import NoSuchProgram, UserError
+from callsheet.errors import UserError
 
 
 @click.command()
@@ -36,9 +36,4 @@ def command(
     found = options.backend(on).find(run)
     target = base.Target(target.role, target.index, container or target.container)
     options.check_target(found.status(), target)
-    try:
-        return found.exec(target, list(words), stdin=stdin, tty=tty)
-    except UserError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            raise NoSuchProgram(error.message, fix=error.fix) from error
-        raise
+    return found.exec(target, list(words), stdin=stdin, tty=tty)

@@ -19,7 +19,7 @@ from callsheet.backends.local.logs import read_logs
 from callsheet.backends.local.supervisor import strays
 from callsheet.backends.local.supervisor.files import Layout
 from callsheet.backends.local.supervisor.guard import mark_lost
-from callsheet.errors import RetryError, UserError
+from callsheet.errors import NoSuchProgram, RetryError, UserError
 
 TIMEOUT = 10.0
 ASK_EVERY = 1.0
@@ -279,7 +279,8 @@ def _run(command: Sequence[str], env: Mapping[str, str], cwd: str, leash: socket
     try:
         child = subprocess.Popen(command, env=dict(env), cwd=cwd)
     except OSError as error:
-        raise UserError(f"cannot start {command[0]!r}: {error.strerror}", fix="check the command") from error
+        kind = NoSuchProgram if isinstance(error, FileNotFoundError) else UserError
+        raise kind(f"cannot start {command[0]!r}: {error.strerror}", fix="check the command") from error
     while True:
         try:
             code = child.wait(0.1 if leash else None)

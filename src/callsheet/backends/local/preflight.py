@@ -88,7 +88,8 @@ def _ports(plan: Plan) -> Iterator[Problem]:
     lowest = int(_UNPRIVILEGED.read_text()) if _UNPRIVILEGED.exists() and os.geteuid() != 0 else 0
     for role, number, container in _containers(plan):
         for endpoint, shared in container.ports.items():
-            place = f"{_place(role, container)}.binds[{endpoint}].port"
+            kind = "exposes" if endpoint in container.exposed else "binds"
+            place = f"{_place(role, container)}.{kind}[{endpoint}].port"
             if shared < lowest:
                 yield Problem(
                     place, f"only root may listen on port {shared}", f"choose a port from {lowest} up"
