@@ -162,6 +162,30 @@ def test_a_detached_run_says_what_will_not_happen_by_itself(
     assert f"callsheet attach -n {namespace.namespace} {done.stdout.strip()}" in done.stderr
 
 
+def test_what_kubectl_applied_is_looked_at_and_removed_by_the_same_verbs(
+    namespace: Kube, folder: Path, image: str
+) -> None:
+    file = folder / "code" / "exp.yaml"
+    code = "import os; print(len(open(os.environ['CALLSHEET_KEYS'] + '/run.key', 'rb').read()))"
+    roles = [{"name": "worker", "command": python(code)}, {"name": "other", "command": python(FOREVER)}]
+    file.write_text(to_yaml(experiment(*roles, image=image)))
+    made = callsheet(namespace, "keys", "exp")
+    assert "The Secret exp-keys is made." in made.stderr
+    again = callsheet(namespace, "keys", "exp")
+    assert "stays as it is" in again.stderr
+    manifests = callsheet(namespace, "render", "-f", str(file))
+    namespace("apply", "-f", "-", stdin=manifests.stdout)
+    eventually(lambda: callsheet(namespace, "logs", "exp", "worker").stdout == "32\n")
+    (run,) = json.loads(callsheet(namespace, "ps", "-o", "json").stdout)
+    assert run["run"].startswith("r")
+    stopped = callsheet(namespace, "stop", "--now", "exp")
+    assert stopped.stdout == f"{run['run']}: Stopped\n", stopped.stderr
+    removed = callsheet(namespace, "delete", "-y", "exp")
+    assert removed.returncode == 0, removed.stderr
+    kinds = "configmaps,secrets,services,jobs,pods,networkpolicies"
+    eventually(lambda: not namespace.get(kinds, "-l", "callsheet.dev/experiment=exp")["items"])
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

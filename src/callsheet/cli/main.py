@@ -22,6 +22,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "validate": "Check experiment files and report every mistake.",
         "plan": "Show every replica with its address and command.",
         "render": "Print what a backend would make of the files.",
+        "keys": "Make the key of an experiment that kubectl applies.",
         "diff": "Show what a run would change in the cluster.",
         "schema": "Print the JSON schema of an experiment file.",
         "crd": "Print the CustomResourceDefinition of an experiment.",

@@ -21,7 +21,7 @@ _MADE = ("get", "list", "create", "patch", "delete")
 RIGHTS = (
     Right("", "configmaps", _MADE, "the book, the code and the files"),
     Right("", "services", _MADE, "stable names and endpoints"),
-    Right("", "secrets", ("get", "create", "patch"), "the run's key"),
+    Right("", "secrets", ("get", "create", "patch", "delete"), "the run's key"),
     Right("", "pods", ("get", "list", "patch", "delete"), "status, restart, scale"),
     Right("", "pods/log", ("get",), "logs"),
     Right("", "pods/exec", ("get", "create"), "exec, cp"),

@@ -15,7 +15,7 @@ from callsheet import contract
 from callsheet.backends.base import LogLine, LogQuery, Status, Target
 from callsheet.backends.kubernetes import names, reasons
 from callsheet.backends.kubernetes.api import Api, Object
-from callsheet.backends.kubernetes.apply import WORKLOADS, parallel, wait_until
+from callsheet.backends.kubernetes.apply import WORKLOADS, parallel, prune, wait_until
 from callsheet.backends.kubernetes.keep import KeptRun
 from callsheet.backends.kubernetes.lifecycle import Verdict
 from callsheet.backends.kubernetes.logs import Following, read_once
@@ -264,6 +264,9 @@ class KubernetesRun:
                 f"the run {self.id} has not ended", fix=f"stop it first: callsheet stop {self.id}"
             )
         self.api.delete("ConfigMap", names.book(self.experiment))
+        # What kubectl applied has no owner: it would stay.
+        prune(self.api, self.experiment, set())
+        self.api.delete("Secret", names.keys(self.experiment))
         labels = names.selector(self.experiment)
         wait_until(
             lambda: not any(self.api.objects(kind, labels) for kind in ("Pod", *WORKLOADS, "ConfigMap")),
