@@ -268,3 +268,13 @@ def test_a_container_that_comes_back_is_counted_where_people_look(folder: Path) 
         assert replica(status, "pair/0").restarts == 1
         assert status.restarts == 0, "no budget is used"
         assert run.restart([Target("pair", 0)]) == ["pair/0"]
+
+
+def test_a_program_that_is_not_there_ends_exec_and_join_as_in_a_shell(folder: Path) -> None:
+    with running(experiment({"name": "actor", "command": program("patient.py")}), folder) as run:
+        until_running(run)
+        for words in (["exec", run.id, "actor/0"], ["join", run.id, "actor"]):
+            command = [sys.executable, "-m", "callsheet", *words, "--", "no-such-program"]
+            done = subprocess.run(command, capture_output=True, text=True)
+            assert done.returncode == 127
+            assert "cannot start 'no-such-program': No such file or directory" in done.stderr

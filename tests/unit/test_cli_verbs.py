@@ -14,7 +14,6 @@ from fake_backend import FakeBackend, FakeRun, replica, status
 from callsheet.backends import base
 from callsheet.backends.base import LogLine, LogQuery, Target
 from callsheet.cli.main import call
-from callsheet.errors import UserError
 
 ACTIVE = "bandit-2"
 ENDED = "bandit-1"
@@ -220,17 +219,6 @@ def test_mistakes_are_refused_with_the_way_out(
 def test_exec_hands_the_command_over_and_its_exit_code_back(backend: FakeBackend) -> None:
     assert call(["exec", ACTIVE, "simulation/0", "-c", "sim", "--", "ls", "-c", "--tail"]) == 7
     assert backend.known[0].asked == [("exec", Target("simulation", 0, "sim"), ["ls", "-c", "--tail"])]
-
-
-@pytest.mark.parametrize(("cause", "code"), [(FileNotFoundError("ls"), 127), (PermissionError("ls"), 2)])
-def test_exec_of_a_missing_program_ends_as_in_a_shell(
-    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, cause: OSError, code: int
-) -> None:
-    def fail(*_: object, **__: object) -> int:
-        raise UserError("cannot start 'ls'") from cause
-
-    monkeypatch.setattr(backend.known[0], "exec", fail)
-    assert call(["exec", ACTIVE, "actor/0", "--", "ls"]) == code
 
 
 def test_scale_and_restart_name_what_they_did(
