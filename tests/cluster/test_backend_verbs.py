@@ -199,3 +199,11 @@ def test_a_wrong_name_is_told_in_a_sentence(
     done = callsheet(namespace, *words)
     assert done.returncode == 2
     assert sentence in done.stderr
+
+
+def test_a_dry_run_asks_the_cluster_and_makes_nothing(namespace: Kube, folder: Path, image: str) -> None:
+    example = Path(__file__).parents[2] / "examples" / "tzmq" / "experiment.yaml"
+    done = callsheet(namespace, "run", "-f", str(example), "--set", f"image={image}", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "Job/tzmq-learner would be made" in done.stderr
+    assert not namespace.get("jobs")["items"]

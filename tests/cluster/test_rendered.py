@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -244,3 +245,23 @@ def test_racing_uses_a_gpu_node_secrets_and_a_claim(namespace: Kube, image: str,
         results = list(Path(shared).rglob("policy-000060.json"))
         assert len(results) == 1, "checkpoints are on the claim"
         assert "racing" in results[0].parts
+
+
+def test_a_symphony_script_launches_on_the_cluster(namespace: Kube, image: str, tmp_path: Path) -> None:
+    code = tmp_path / "symphony"
+    shutil.copytree(EXAMPLES / "symphony", code)
+    script = code / "experiment.py"
+    script.write_text(script.read_text().replace("python:3.12", image))
+    kubeconfig = tmp_path / "kubeconfig"
+    shutil.copy(namespace.kubeconfig, kubeconfig)
+    words = [str(namespace.kubectl), "--kubeconfig", str(kubeconfig), "config", "set-context", "--current"]
+    subprocess.run([*words, "--namespace", namespace.namespace], check=True, capture_output=True)
+    env = os.environ | {"KUBECONFIG": str(kubeconfig), "XDG_STATE_HOME": str(tmp_path)}
+    env.pop("CALLSHEET_ON", None)
+    launched = subprocess.run(
+        [sys.executable, str(script)], cwd=code, env=env, capture_output=True, text=True
+    )
+    assert launched.returncode == 0, launched.stderr
+    eventually(lambda: job_done(namespace, "rl-learner"), 120)
+    assert "learnt: return" in logs(namespace, "callsheet.dev/role=learner", "learner")[0]
+    assert namespace.get("service", "rl-replay-server")["spec"]["ports"][0]["name"] == "replay-server"

@@ -295,3 +295,14 @@ def test_delete_asks_a_person_first(home: Path) -> None:
     assert "Deleted 1 run" in shown
     assert code == 0
     assert not (home / "runs" / "x").exists()
+
+
+def test_a_dry_run_checks_everything_and_starts_nothing(home: Path) -> None:
+    (home / "x.yaml").write_text(experiment("x", worker=FOREVER))
+    done = callsheet("run", "-f", "x.yaml", "--dry-run")
+    assert done.returncode == 0
+    assert "x would be started: 1 worker. Nothing was." in done.stderr
+    assert not (home / "runs").exists()
+    refused = callsheet("run", "-f", "x.yaml", "--dry-run", "--set", "roles.worker.command=[nope-nope]")
+    assert refused.returncode == 2
+    assert "there is no program 'nope-nope' on PATH" in refused.stderr

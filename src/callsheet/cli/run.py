@@ -20,21 +20,39 @@ if TYPE_CHECKING:
 @click.command()
 @options.files
 @click.option("-d", "--detach", is_flag=True, help="Leave it running and give the terminal back.")
+@click.option("--dry-run", is_flag=True, help="Check everything and say what would happen; start nothing.")
 @options.on
 @options.form("json", "yaml", "name")
-def command(files: tuple[str, ...], sets: tuple[str, ...], detach: bool, on: str, form: str | None) -> int:
+def command(
+    files: tuple[str, ...], sets: tuple[str, ...], detach: bool, dry_run: bool, on: str, form: str | None
+) -> int:
     """Run experiments and show them until they end; the exit code is the experiment's.
 
-    Ctrl-C stops them gracefully, a second one kills them; on a cluster it only leaves, and the runs go on. With -o, the answer on stdout is how the runs ended
-    (with -d: how they began), and log lines go to stderr.
+    Ctrl-C stops them gracefully, a second one kills them; on a cluster it only leaves, and the runs go on. With -o,
+    the answer on stdout is how the runs ended (with -d: how they began), and log lines go to stderr.
     """
     backend = options.backend(on)
     loaded = options.load(files, sets)
     for item in loaded:
         notes.unused(backend, item.experiment)
     _check(backend, loaded)
+    if dry_run:
+        return _foresee(backend, loaded, form)
     runs = _start(backend, loaded, detach=detach)
     return _leave(runs, on, form) if detach else staying.stay(runs, on, form, grace=_grace(loaded))
+
+
+def _foresee(backend: base.Backend, loaded: Sequence[Loaded], form: str | None) -> int:
+    """Say what a run would do. A cluster is asked what it would accept; this machine has been checked."""
+    if backend.name == "kubernetes":
+        from callsheet.cli import diff
+
+        diff.show(diff.changes(options.cluster(), loaded), form)
+        return contract.EXIT_OK
+    for item in loaded:
+        sizes = ", ".join(f"{role.replicas} {role.name}" for role in item.experiment.spec.roles)
+        output.say(f"{item.experiment.name} would be started: {sizes}. Nothing was.")
+    return contract.EXIT_OK
 
 
 def _check(backend: base.Backend, loaded: Sequence[Loaded]) -> None:
