@@ -37,6 +37,7 @@ def test_help_comes_without_the_heavy_libraries(verb: list[str]) -> None:
 
 @pytest.mark.exclusive
 @pytest.mark.parametrize("verb", [[], ["run"], ["logs"]], ids=["group", "run", "logs"])
+@pytest.mark.exclusive
 def test_help_answers_within_150_ms(verb: list[str]) -> None:
     def once() -> float:
         # The processor's time rather than the clock's: on an idle machine they are equal, and on a busy one

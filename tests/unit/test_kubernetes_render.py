@@ -184,6 +184,7 @@ def test_many_files_are_shared_out_over_several_immutable_maps() -> None:
     assert all(part.manifest({})["immutable"] for part in parts)
 
 
+@pytest.mark.exclusive
 def test_1000_replicas_render_within_100_ms() -> None:
     exp = experiment(
         {"name": "actor", "replicas": 1000, "binds": [{"name": "x"}], "command": ["a", "{index}"]}

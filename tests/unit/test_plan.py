@@ -169,6 +169,7 @@ def test_a_list_of_addresses_too_long_for_a_process_is_left_to_the_address_file(
         plan(asks)
 
 
+@pytest.mark.exclusive
 def test_10000_replicas_plan_in_less_than_a_second() -> None:
     exp = experiment(
         {**SERVER, "replicas": 100},

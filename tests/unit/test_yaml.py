@@ -229,6 +229,7 @@ def _ladder() -> str:
         "quote",
     ],
 )
+@pytest.mark.exclusive
 def test_bombs_are_refused_quickly(text: str, message: str) -> None:
     times = []
     for _ in range(3):
