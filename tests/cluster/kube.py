@@ -77,8 +77,9 @@ class Kube:
         return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in pods}
 
     def node_ready(self, name: str) -> str:
-        conditions = self.get("node", name)["status"]["conditions"]
-        return str(next(c["status"] for c in conditions if c["type"] == "Ready"))
+        """True, False or Unknown; empty while a new node has not told yet."""
+        conditions = self.get("node", name)["status"].get("conditions", [])
+        return str(next((c["status"] for c in conditions if c["type"] == "Ready"), ""))
 
     def ready(self, kind: str, name: str, seconds: int = 90) -> None:
         if kind == "pod":
