@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## Run the main job: a learner and three actors that exchange trajectories
 	@PATH="$(CURDIR)/$(BIN):$$PATH" callsheet run -f examples/tzmq/experiment.yaml
 
-test: check ## Run every check and every test, on this machine and on a real Kubernetes
+test: check ## Run every check and test, here and on a real Kubernetes, but for test-faults
 	$(BIN)/python -m pytest -n 4 -m "not exclusive and not cluster"
 	$(BIN)/python -m pytest -m "exclusive and not cluster"
 	@if [ "$$(id -u)" = 0 ] && [ -z "$$CALLSHEET_TEST_KUBECONFIG" ]; then $(BIN)/python -m tools.cluster build; fi
