@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import socket
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from localrun import PYTHON, backend, eventually, experiment, program, python, running, until, until_running
 
 from callsheet.backends.local.addresses import claim_blocks
+from callsheet.backends.local.client import LocalRun
 from callsheet.errors import InvalidExperiment
+from callsheet.spec.experiment import Experiment
 
 
 def test_replicas_of_two_runs_may_all_use_the_same_fixed_port(folder: Path) -> None:
@@ -63,18 +68,25 @@ def test_blocks_of_addresses_are_given_out_once_and_come_back() -> None:
         holder.close()
 
 
+@contextmanager
+def both_at_once(exp: Experiment, folder: Path) -> Iterator[list[LocalRun]]:
+    """Two runs of one experiment, started by two threads at the same moment."""
+    with ThreadPoolExecutor(2) as hands, ExitStack() as stack:
+        yield list(hands.map(lambda _: stack.enter_context(running(exp, folder)), range(2)))
+
+
 @pytest.mark.exclusive
 def test_two_runs_of_200_replicas_started_at_once_never_clash(folder: Path) -> None:
     idle = experiment({"name": "actor", "replicas": 200, "command": ["sleep", "1000"]}, name="idle")
     for _ in range(19):
-        with running(idle, folder) as one, running(idle, folder) as two:
-            hosts = [r.host for run in (one, two) for r in until_running(run).replicas]
+        with both_at_once(idle, folder) as pair:
+            hosts = [r.host for run in pair for r in until_running(run).replicas]
             assert len(set(hosts)) == 400
     listen = "import _socket,time; s=_socket.socket(); s.bind(('{echo.host}', {echo.port})); s.listen(); time.sleep(1000)"
     role = {"name": "server", "replicas": 200, "binds": [{"name": "echo", "port": 7777}]}
     exp = experiment({**role, "command": [PYTHON, "-I", "-S", "-c", listen]}, name="listening")
-    with running(exp, folder) as one, running(exp, folder) as two:
-        for run in (one, two):
+    with both_at_once(exp, folder) as pair:
+        for run in pair:
             status = until(run, lambda s: s.phase == "Running", within=90)
             assert (status.roles[0].ready, status.restarts) == (200, 0)
 

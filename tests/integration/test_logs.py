@@ -73,6 +73,7 @@ def test_a_flooding_replica_disturbs_neither_its_neighbours_nor_the_supervisor(f
     quiet = [p99() for _ in range(3)]
     loud = [p99(flood) for _ in range(3)]
     print(f"round trip p99, microseconds: quiet {quiet}, beside a flood {loud}")
+    # Weaker than what is wanted (the median at most doubles): on an idle machine the median rises about fivefold.
     assert min(loud) <= 2 * max(quiet)
 
 
