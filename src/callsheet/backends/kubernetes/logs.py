@@ -25,6 +25,8 @@ from callsheet.errors import CallsheetError
 LOOK = 1.0
 """Seconds between two looks for pods that have appeared."""
 _RETRY = 1.0
+_GONE = re.compile(rb"unable to retrieve container logs for [a-z0-9.+-]+://[0-9a-f]+")
+"""What a kubelet sends, as if it were the log, for a container that it has removed."""
 _WAITING = 200
 """Pieces that wait for a slow reader before the streams are held back."""
 
@@ -77,29 +79,41 @@ def _wanted(query: LogQuery, role: str, index: int, container: str) -> bool:
     )
 
 
-def read_once(api: Api, pods: Iterable[Object], query: LogQuery) -> Iterator[LogLine]:
-    """What the chosen containers have written so far, those of earlier pods of a replica first."""
+def read_once(
+    api: Api, pods: Iterable[Object], query: LogQuery, gone: set[tuple[str, int]]
+) -> Iterator[LogLine]:
+    """What the chosen containers have written so far, those of earlier pods of a replica first.
+
+    Replicas whose log no node has any more are put into `gone`.
+    """
     pattern = re.compile(query.grep) if query.grep else None
     groups: dict[tuple[str, int, str], list[Source]] = {}
     for source in sources(pods, query):
         groups.setdefault((source.role, source.index, source.container), []).append(source)
     for group in groups.values():
-        lines = (line for source in group for line in _whole(api, source, query))
+        lines = (line for source in group for line in _whole(api, source, query, gone))
         for line in deque(lines, maxlen=query.tail) if query.tail is not None else lines:
             if pattern is None or pattern.search(line.text):
                 yield line
 
 
-def _whole(api: Api, source: Source, query: LogQuery) -> Iterator[LogLine]:
+def _whole(api: Api, source: Source, query: LogQuery, gone: set[tuple[str, int]]) -> Iterator[LogLine]:
     params = {"container": source.container} | _window(query)
     for previous in (True, False) if source.restarts else (False,):
         wanted = params | ({"previous": "true"} if previous else {})
         try:
             for piece in _lines(api.log(source.pod, wanted)):
+                if _is_gone(piece):
+                    gone.add((source.role, source.index))
+                    continue
                 yield from (source.line(line.decode(errors="replace")) for line in piece)
         except Refused as error:
             if error.code not in (400, 404):  # not begun, or gone
                 raise
+
+
+def _is_gone(piece: list[bytes]) -> bool:
+    return len(piece) == 1 and _GONE.fullmatch(piece[0]) is not None
 
 
 def _window(query: LogQuery) -> dict[str, str]:
@@ -208,6 +222,8 @@ def follow(
         skipping = _after(last) if last else None
         try:
             for piece in _lines(api.log(source.pod, params)):
+                if _is_gone(piece):
+                    continue
                 stamped = [line.partition(b" ") for line in piece]
                 if skipping:
                     stamped = [parts for parts in stamped if skipping(parts[0])]

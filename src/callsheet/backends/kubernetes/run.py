@@ -136,8 +136,9 @@ class KubernetesRun:
             yield from Following(self.api, query, self._look, self.kept if self.attached else None).lines()
             return
         observed = self._observe(events=False)
-        yield from read_once(self.api, observed.pods, query)
-        there = {(role_of(pod), index_of(pod)) for pod in observed.pods}
+        gone: set[tuple[str, int]] = set()
+        yield from read_once(self.api, observed.pods, query, gone)
+        there = {(role_of(pod), index_of(pod)) for pod in observed.pods} - gone
         for replica in assess(observed, time.time()).status.replicas:
             chosen = not query.targets or any(t.matches(replica.role, replica.index) for t in query.targets)
             if chosen and (replica.role, replica.index) not in there:

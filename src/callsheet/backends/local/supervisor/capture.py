@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 
 PIPE_BYTES = 256 * 1024
-PAUSE = 0.01
-"""Seconds between two reads of one busy pipe; with PIPE_BYTES, at most about 25 MB/s for each container."""
+PAUSE = 0.02
+"""Seconds between two reads of one busy pipe; with PIPE_BYTES, at most about 13 MB/s for each container."""
 CROWD = 8
 """With more busy pipes than this the pause grows, so that all of them together stay bounded too."""
 FILE_BYTES = 10 * 1024 * 1024

@@ -1,0 +1,45 @@
+"""What the kubelet says instead of a log is not taken for one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from callsheet.backends.base import LogQuery
+from callsheet.backends.kubernetes import names
+from callsheet.backends.kubernetes.api import Api
+from callsheet.backends.kubernetes.logs import read_once
+
+REMOVED = b"unable to retrieve container logs for containerd://86cf172f54b4d0579e31"
+
+
+class Logs:
+    """An API server that knows logs alone."""
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+
+    def log(self, pod: str, params: dict[str, str]) -> Iterator[bytes]:
+        yield self.text
+
+
+def _read(text: bytes) -> tuple[list[str], set[tuple[str, int]]]:
+    pod: dict[str, Any] = {
+        "metadata": {
+            "name": "exp-actor-3",
+            "uid": "1",
+            "labels": {names.ROLE: "actor", "apps.kubernetes.io/pod-index": "3"},
+        },
+        "status": {"containerStatuses": [{"name": "actor", "state": {"running": {}}}]},
+    }
+    gone: set[tuple[str, int]] = set()
+    lines = [line.text for line in read_once(cast(Api, Logs(text)), [pod], LogQuery(), gone)]
+    return lines, gone
+
+
+def test_a_log_that_its_node_has_removed_is_gone_and_not_a_line() -> None:
+    assert _read(REMOVED) == ([], {("actor", 3)})
+
+
+def test_a_program_may_print_the_same_words() -> None:
+    assert _read(REMOVED + b"\nand more\n") == ([REMOVED.decode(), "and more"], set())
