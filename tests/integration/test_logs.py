@@ -39,7 +39,7 @@ def test_output_that_is_not_utf8_is_kept_byte_for_byte_and_shown_as_far_as_it_go
 
 
 def test_a_long_log_is_rotated_and_what_was_dropped_is_counted_and_said(folder: Path) -> None:
-    size = 70 * 1024 * 1024
+    size = 56 * 1024 * 1024
     with running(experiment({"name": "actor", "command": program("flood.py", str(size))}), folder) as run:
         status = run.wait(60)
         log = replica(status, "actor/0").containers[0]
@@ -60,7 +60,7 @@ def test_a_flooding_replica_disturbs_neither_its_neighbours_nor_the_supervisor(f
     client = {
         "name": "client",
         "connects": ["echo"],
-        "command": program("round_trips.py", "p99", "24", window),
+        "command": program("round_trips.py", "p99", "26", window),
     }
     flood = {"name": "flood", "command": program("flood.py", "--every", window)}
     exp = experiment(server, client, flood, lifecycle={"success": ["client"]})
@@ -71,9 +71,10 @@ def test_a_flooding_replica_disturbs_neither_its_neighbours_nor_the_supervisor(f
             if status.done:
                 break
         assert status.phase == "Succeeded", status
-        assert replica(status, "flood/0").containers[0].log_bytes > 50 * 1024 * 1024
+        assert replica(status, "flood/0").containers[0].log_bytes > 40 * 1024 * 1024
     found = json.loads((folder / "p99").read_text())
-    quiet, loud = statistics.median(found["quiet"]), statistics.median(found["loud"])
+    settled = 6  # windows: by then what a container may write quickly is used up
+    quiet, loud = statistics.median(found["quiet"][settled:]), statistics.median(found["loud"][settled:])
     print(f"round trip p99: {quiet:.0f} us, beside a flood {loud:.0f} us, {loud / quiet:.2f} times as long")
     assert loud <= 2 * quiet
     growth = max(memory) - memory[2]

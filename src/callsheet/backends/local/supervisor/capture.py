@@ -1,7 +1,7 @@
 """A container's output, from its pipe to its log file: bounded in rate, in size and in memory.
 
 A process that floods its log is slowed down, not its neighbours: each pipe is read at most every few milliseconds,
-so that a full pipe makes the writer wait. The file is rotated and the oldest part dropped; how much was dropped is
+so that a full pipe makes the writer wait; after some megabytes at that rate, more seldom still. The file is rotated and the oldest part dropped; how much was dropped is
 counted. A disk that is full costs log lines, which are counted too, and never the run.
 """
 
@@ -17,6 +17,11 @@ from collections.abc import Callable
 PIPE_BYTES = 256 * 1024
 PAUSE = 0.02
 """Seconds between two reads of one busy pipe; with PIPE_BYTES, at most about 13 MB/s for each container."""
+FLOOD_PAUSE = 0.08
+"""The same for a pipe that has used up its allowance: about 3 MB/s. What disturbs neighbours is how often a flooding
+process is woken, not how much it writes each time."""
+ALLOWANCE = 16 * 1024 * 1024
+"""Bytes that a container may write at the quicker rate; they come back at the slower one."""
 CROWD = 8
 """With more busy pipes than this the pause grows, so that all of them together stay bounded too."""
 FILE_BYTES = 10 * 1024 * 1024
@@ -121,6 +126,8 @@ class Capture:
         self._loop = loop
         self._log = log
         self._timer: asyncio.TimerHandle | None = None
+        self._allowance = float(ALLOWANCE)
+        self._seen = time.monotonic()
         self._fd, self.write_end = os.pipe2(os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
         os.set_blocking(self._fd, False)
         with contextlib.suppress(OSError):  # else the system's own size: the writer waits sooner
@@ -141,7 +148,16 @@ class Capture:
             return
         self._log.write(data)
         Capture.busy += 1
-        self._timer = self._loop.call_later(PAUSE * max(1.0, Capture.busy / CROWD), self._resume)
+        self._timer = self._loop.call_later(
+            self._pause(len(data)) * max(1.0, Capture.busy / CROWD), self._resume
+        )
+
+    def _pause(self, size: int) -> float:
+        now = time.monotonic()
+        earned = (now - self._seen) * PIPE_BYTES / FLOOD_PAUSE
+        self._allowance = max(0.0, min(ALLOWANCE, self._allowance + earned) - size)
+        self._seen = now
+        return PAUSE if self._allowance > 0 else FLOOD_PAUSE
 
     def _resume(self) -> None:
         Capture.busy -= 1
