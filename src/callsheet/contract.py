@@ -31,6 +31,8 @@ STORAGE: Final = "CALLSHEET_STORAGE"
 """Where this run's results go, as a URL: ``<storage>/<experiment>/<run>``."""
 KEYS: Final = "CALLSHEET_KEYS"
 """A folder with the run's secret key, readable by the run's owner alone."""
+ENCRYPTION: Final = "CALLSHEET_ENCRYPTION"
+"""``off`` when the experiment says that its data plane is not encrypted; else unset."""
 ADDRESSES: Final = "CALLSHEET_ADDRESSES"
 """Path of a JSON file with the whole address book, kept current while elastic roles change."""
 

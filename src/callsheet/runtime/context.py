@@ -1,0 +1,180 @@
+"""Who this process is and where its peers are: read from the contract, or given by hand to try a program out."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Mapping
+from types import TracebackType
+
+from callsheet import contract
+from callsheet.errors import UserError
+from callsheet.runtime.keys import Keys
+from callsheet.runtime.link.sockets import Sockets
+from callsheet.runtime.stop import Stop, Stopping
+
+log = logging.getLogger("callsheet.runtime")
+
+
+class Context:
+    """A process of an experiment. Use it as a context manager: on SIGTERM waits end with `Stopping`, and so does it.
+
+    ``Context.from_env()`` inside an experiment; outside, say where things are::
+
+        Context(addresses={"trajectories": "127.0.0.1:5000"}, plaintext=True)
+    """
+
+    def __init__(
+        self,
+        *,
+        experiment: str = "by-hand",
+        run: str = "by-hand",
+        role: str = "process",
+        index: int = 0,
+        container: str = "",
+        replicas: int = 1,
+        attempt: int = 0,
+        storage: str = "",
+        keys: Keys | None = None,
+        addresses: Mapping[str, str] | None = None,
+        plaintext: bool = False,
+        memory: bool = True,
+    ) -> None:
+        if keys is None and not plaintext:
+            raise UserError(
+                "there is no key to encrypt with",
+                fix="pass keys=Keys.load(folder), or plaintext=True where nobody listens in",
+            )
+        self.experiment = experiment
+        self.run = run
+        self.role = role
+        self.index = index
+        self.container = container or role
+        self.replicas = replicas
+        self.attempt = attempt
+        self.storage = storage
+        """Where results go, as a URL; empty when the experiment has no storage."""
+        self.keys = None if plaintext else keys
+        self.memory = memory
+        """Whether peers on the same machine may exchange memory."""
+        self.incarnation = (time.time_ns() // 1000 << 10 | random.getrandbits(10)) & ((1 << 63) - 1)
+        """Different for each start of a process, and larger for later ones as far as clocks agree."""
+        self.stop = Stop()
+        self.sockets = Sockets(self.keys)
+        self._addresses = dict(addresses or {})
+        self._environ: Mapping[str, str] = {}
+        self._book = ""
+        self._links: dict[tuple[str, str], int] = {}
+
+    @staticmethod
+    def from_env(environ: Mapping[str, str] | None = None) -> Context:
+        """The context that the experiment gave this process."""
+        env = os.environ if environ is None else environ
+        missing = [
+            name
+            for name in (contract.EXPERIMENT, contract.RUN, contract.ROLE, contract.INDEX)
+            if name not in env
+        ]
+        if missing:
+            raise UserError(
+                f"{missing[0]} is not set: this process was not started by an experiment",
+                fix="start it with `callsheet run`, or make a Context with addresses to try it by hand",
+            )
+        plaintext = env.get(contract.ENCRYPTION, "on") == "off"
+        found = Context(
+            experiment=env[contract.EXPERIMENT],
+            run=env[contract.RUN],
+            role=env[contract.ROLE],
+            index=int(env[contract.INDEX]),
+            container=env.get(contract.CONTAINER, ""),
+            replicas=int(env.get(contract.REPLICAS, "1")),
+            attempt=int(env.get(contract.ATTEMPT, "0")),
+            storage=env.get(contract.STORAGE, ""),
+            keys=None if plaintext else Keys.load(env.get(contract.KEYS, "")),
+            plaintext=plaintext,
+        )
+        found._environ = env
+        found._book = env.get(contract.ADDRESSES, "")
+        return found
+
+    @property
+    def name(self) -> str:
+        """In the words of the command line: role/index/container."""
+        return f"{self.role}/{self.index}/{self.container}"
+
+    def link_name(self, endpoint: str, address: str) -> str:
+        """A name for one more link to a listener: the same after a restart, different from the process's others."""
+        number = self._links[endpoint, address] = self._links.get((endpoint, address), 0) + 1
+        return self.name if number == 1 else f"{self.name}#{number}"
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the process was asked to stop."""
+        return self.stop.wanted
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep, unless and until the process is asked to stop."""
+        self.stop.sleep(seconds)
+
+    def bind(self, endpoint: str) -> str:
+        """Where to listen for an endpoint that this process binds."""
+        return self._find(endpoint, contract.ENDPOINT_BIND, "binds")
+
+    def address(self, endpoint: str) -> str:
+        """Where to connect for an endpoint."""
+        return self._find(endpoint, contract.ENDPOINT_ADDR, "connects to")
+
+    def all(self, endpoint: str) -> list[str]:
+        """The addresses of every replica that binds an endpoint, as of now: scaling is followed."""
+        if endpoint in self._addresses:
+            return self._addresses[endpoint].split(",")
+        book = self._read_book().get(endpoint)
+        if book:
+            return book
+        return self._find(endpoint, contract.ENDPOINT_ALL, "connects to").split(",")
+
+    def _find(self, endpoint: str, word: str, verb: str) -> str:
+        if endpoint in self._addresses:
+            return self._addresses[endpoint]
+        variable = contract.endpoint_variable(endpoint, word)
+        if variable in self._environ:
+            return self._environ[variable]
+        known = ", ".join(sorted(self._addresses)) or "none"
+        if self._environ:
+            raise UserError(
+                f"{self.name} knows no endpoint {endpoint!r}: {variable} is not set",
+                fix=f"say in the experiment's file that role {self.role} {verb} {endpoint}",
+            )
+        raise UserError(
+            f"no address is given for endpoint {endpoint!r}", fix=f"addresses={{...}} has: {known}"
+        )
+
+    def _read_book(self) -> dict[str, list[str]]:
+        if not self._book:
+            return {}
+        try:
+            with open(self._book, encoding="utf-8") as file:
+                book = json.load(file)["endpoints"]
+                return {name: list(found["addresses"]) for name, found in book.items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}  # being replaced just now; the environment's list is as good as the last one
+
+    def __enter__(self) -> Context:
+        if threading.current_thread() is threading.main_thread():
+            self.stop.on_signal()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self.close()
+        return kind is not None and issubclass(kind, Stopping)
+
+    def close(self) -> None:
+        """Close what is open."""
+        self.sockets.close()
+        self.stop.close()

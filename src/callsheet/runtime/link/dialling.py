@@ -1,0 +1,184 @@
+"""How a link comes about: hello over the network, then memory in its place where both sides share a machine."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from typing import Any
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from callsheet.errors import CallsheetError
+from callsheet.runtime.context import Context
+from callsheet.runtime.link import messages as m
+from callsheet.runtime.link.blocks import CAN_SHARE
+from callsheet.runtime.link.door import enter, host_identity
+from callsheet.runtime.link.wires import Lost, MemoryWire, NetworkWire, parse
+from callsheet.runtime.schema import Schema
+
+log = logging.getLogger("callsheet.runtime")
+_EVENTS = (
+    zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+)
+_PATIENCE = 3.0
+"""Seconds between a connection and its welcome, before another try."""
+
+
+class Refused(CallsheetError):
+    """The other side does not want this link, and will not want it later."""
+
+    exit_code = 2
+
+
+class NetworkEnd(NetworkWire):
+    """A link's own end of a connection over ZeroMQ, which knows when it breaks."""
+
+    def __init__(self, context: Context, address: str, *, heeds_stop: bool) -> None:
+        self.zmq = context.sockets.link()
+        self.monitor: zmq.Socket[Any] = self.zmq.get_monitor_socket(_EVENTS)
+        super().__init__(self.zmq)
+        self.zmq.connect(f"tcp://{address}")
+        self._stop = context.stop.fd if heeds_stop else -1
+        self._poller = zmq.Poller()
+        self._poller.register(self.zmq, zmq.POLLIN)
+        self._poller.register(self.monitor, zmq.POLLIN)
+        if heeds_stop:
+            self._poller.register(self._stop, zmq.POLLIN)
+        self.key_refused = False
+
+    def receive(self) -> tuple[bytes, memoryview, int, int, int] | None:
+        """The next message; None when there is none now."""
+        try:
+            return parse(self.zmq.recv_multipart(zmq.NOBLOCK, copy=False))
+        except zmq.Again:
+            return None
+        except (zmq.ZMQError, m.BadMessage):
+            raise Lost from None
+
+    def wait(self, seconds: float) -> None:
+        """Until something came, or the connection broke."""
+        self._poller.poll(int(seconds * 1000) + 1)
+        with contextlib.suppress(zmq.Again):
+            while True:
+                event = recv_monitor_message(self.monitor, zmq.NOBLOCK)["event"]
+                self.key_refused = event != zmq.EVENT_DISCONNECTED
+                raise Lost
+
+    def ignore_stop(self) -> None:
+        """From now on waits go on although the process should stop."""
+        if self._stop >= 0:
+            self._poller.unregister(self._stop)
+            self._stop = -1
+
+    def close(self) -> None:
+        """End it."""
+        with contextlib.suppress(zmq.ZMQError):
+            self.zmq.disable_monitor()
+            self.monitor.close(0)
+        super().close()
+
+
+class Dialler:
+    """Makes connections to one address, again and again."""
+
+    def __init__(
+        self, context: Context, endpoint: str, address: str, pattern: str, schema: Schema | None
+    ) -> None:
+        self._context = context
+        self._pattern = pattern
+        self._schema = schema
+        self._fell_back = False
+        self._name = context.link_name(endpoint, address)
+        self.heeds_stop = True
+        self.endpoint = endpoint
+        self.address = address
+        self.reason = "not connected yet"
+        self.keys_refused = 0
+
+    def dial(self, body: bytes, until: float) -> tuple[MemoryWire | NetworkEnd, m.Welcome] | None:
+        """One try, until then at the latest: the connection and what was said, or None with a `reason`."""
+        end = NetworkEnd(self._context, self.address, heeds_stop=self.heeds_stop)
+        try:
+            end.send(m.encode(m.HELLO, self._hello(body)))
+            welcome = self._welcome(end, until)
+        except Lost:
+            self.keys_refused = self.keys_refused + 1 if end.key_refused else 0
+            self.reason = "the key was refused" if end.key_refused else "the connection broke"
+            welcome = None
+        except BaseException:
+            end.close()
+            raise
+        if welcome is None:
+            end.close()
+            return None
+        self.keys_refused = 0
+        near = self._near(welcome)
+        if near is not None:
+            end.close()
+            return near, welcome
+        return end, welcome
+
+    def _hello(self, body: bytes) -> m.Hello:
+        context = self._context
+        return m.Hello(
+            protocol=m.PROTOCOL,
+            oldest=m.OLDEST,
+            run=context.run,
+            pattern=self._pattern,
+            name=self._name,
+            incarnation=context.incarnation,
+            host=host_identity() if CAN_SHARE and context.memory else "",
+            schema=self._schema.encoded if self._schema else b"",
+            body=body,
+        )
+
+    def _welcome(self, end: NetworkEnd, until: float) -> m.Welcome | None:
+        while True:
+            if self.heeds_stop:
+                self._context.stop.check()
+            found = end.receive()
+            if found is None:
+                left = until - time.monotonic()
+                if left <= 0:
+                    self.reason = f"nobody answers at {self.address}"
+                    return None
+                end.wait(min(left, _PATIENCE))
+                continue
+            message, _, kind, _, _ = found
+            if kind == m.WELCOME:
+                return m.welcome_of(message)
+            if kind == m.REFUSAL:
+                no = m.refusal_of(message)
+                self.reason = no.reason
+                if not no.again:
+                    raise self._refused(no)
+                return None
+
+    def _refused(self, no: m.Refusal) -> Refused:
+        text = f"endpoint {self.endpoint!r} at {self.address} refused {self._name}: {no.reason}"
+        with contextlib.suppress(ValueError):
+            if no.schema and self._schema:
+                text += f" ({self._schema.difference(Schema.decode(no.schema))})"
+        log.error("%s", text)
+        return Refused(text, fix="both sides must agree; see the logs of both")
+
+    def _near(self, welcome: m.Welcome) -> MemoryWire | None:
+        if not welcome.socket:
+            return None
+        try:
+            return MemoryWire(enter(welcome.socket, welcome.token))
+        except OSError as error:
+            if not self._fell_back:
+                self._fell_back = True
+                log.warning(
+                    "endpoint %s: no memory from %s (%s), the network is used",
+                    self.endpoint,
+                    self.address,
+                    error,
+                )
+            return None

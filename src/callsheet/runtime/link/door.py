@@ -1,0 +1,126 @@
+"""The abstract Unix socket where a welcomed link turns from the network to memory.
+
+Anyone on the machine can knock at such a socket. Who comes in proves that it received a welcome over the encrypted
+connection, by a fresh challenge each time, so that nothing overheard can be said again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+import socket
+import time
+
+NONCE = 32
+_TOKEN = 32
+_PROOF = 32
+_PATIENCE = 5.0
+_MOST = 256
+"""Tokens and half-open connections that are kept."""
+
+
+def host_identity() -> str:
+    """Equal in two processes between which abstract sockets, and so memory, can pass."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{file.read().strip()}/{os.stat('/proc/self/ns/net').st_ino}"
+    except OSError:
+        return ""
+
+
+def _proof(token: bytes, side: bytes, theirs: bytes, ours: bytes) -> bytes:
+    return hmac.digest(token, side + theirs + ours, hashlib.sha256)
+
+
+def enter(name: str, token: bytes, patience: float = _PATIENCE) -> socket.socket:
+    """Come in with a token; an `OSError` says why not."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        connection.settimeout(patience)
+        connection.connect("\0" + name)
+        challenge, mine = connection.recv(NONCE), secrets.token_bytes(NONCE)
+        key = token[:8]
+        connection.send(key + mine + _proof(token, b"link", challenge, mine))
+        if not hmac.compare_digest(connection.recv(_PROOF), _proof(token, b"listener", mine, challenge)):
+            raise ConnectionRefusedError("the listener does not know the welcome")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class Door:
+    """The listener's side."""
+
+    def __init__(self) -> None:
+        self.name = f"callsheet-{secrets.token_hex(16)}"
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.setblocking(False)
+        self.socket.bind("\0" + self.name)
+        self.socket.listen(128)
+        self.refused = 0
+        self._tokens: dict[bytes, tuple[bytes, object, float]] = {}
+        self._waiting: dict[int, tuple[socket.socket, bytes, float]] = {}
+
+    def expect(self, guest: object) -> bytes:
+        """A token for one who may come in, once and soon."""
+        now = time.monotonic()
+        for key, (_, _, until) in list(self._tokens.items()):
+            if until < now or len(self._tokens) >= _MOST:
+                del self._tokens[key]
+        token = secrets.token_bytes(_TOKEN)
+        self._tokens[token[:8]] = (token, guest, now + _PATIENCE)
+        return token
+
+    def knock(self) -> list[int]:
+        """Challenge those who knock; their descriptors, to be watched."""
+        found = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                connection, _ = self.socket.accept()
+                connection.setblocking(False)
+                challenge = secrets.token_bytes(NONCE)
+                with contextlib.suppress(OSError):
+                    connection.send(challenge)
+                self._waiting[connection.fileno()] = (connection, challenge, time.monotonic() + _PATIENCE)
+                found.append(connection.fileno())
+        return found
+
+    def waits(self, fd: int) -> bool:
+        """Whether this descriptor has not proved itself yet."""
+        return fd in self._waiting
+
+    def prove(self, fd: int) -> tuple[socket.socket, object] | None:
+        """The connection and its guest, when the proof is right; else it is turned away."""
+        connection, challenge, _ = self._waiting.pop(fd)
+        try:
+            answer = connection.recv(1024)
+            key, theirs, proof = answer[:8], answer[8 : 8 + NONCE], answer[8 + NONCE :]
+            token, guest, until = self._tokens.pop(key, (b"", None, 0.0))
+            right = token and hmac.compare_digest(proof, _proof(token, b"link", challenge, theirs))
+            if right and time.monotonic() <= until:
+                connection.send(_proof(token, b"listener", theirs, challenge))
+                return connection, guest
+        except OSError:
+            pass
+        self.refused += 1
+        connection.close()
+        return None
+
+    def sweep(self) -> None:
+        """Turn those away who say nothing."""
+        now = time.monotonic()
+        for fd, (connection, _, until) in list(self._waiting.items()):
+            if until < now or len(self._waiting) > _MOST:
+                del self._waiting[fd]
+                connection.close()
+                self.refused += 1
+
+    def close(self) -> None:
+        """Nobody comes in any more."""
+        self.socket.close()
+        for connection, _, _ in self._waiting.values():
+            connection.close()

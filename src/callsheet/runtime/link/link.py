@@ -1,0 +1,335 @@
+"""The side that connects to an endpoint: it comes back by itself, and sends again what was not taken.
+
+Nothing runs in the background. A call that needs the connection makes it, as long as its deadline allows; what is in
+flight when a connection breaks is sent again on the next one, in its order.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from callsheet.errors import RetryError
+from callsheet.runtime.context import Context
+from callsheet.runtime.link import messages as m
+from callsheet.runtime.link.blocks import Block, Blocks
+from callsheet.runtime.link.dialling import Dialler, NetworkEnd, Refused
+from callsheet.runtime.link.frame import Frame
+from callsheet.runtime.link.wires import Full, Lost, MemoryWire
+from callsheet.runtime.schema import Schema
+from callsheet.runtime.stop import Deadline
+
+log = logging.getLogger("callsheet.runtime")
+_SLOWEST = 0.5
+_SAY_AFTER = 5.0
+_SAY_AGAIN = 60.0
+_TRY = 2.0
+_KEY_TRIES = 5
+
+
+class TimedOut(RetryError):
+    """A deadline passed before the other side did what was wanted."""
+
+
+@dataclass
+class Counts:
+    """What a link has seen; read by the metrics."""
+
+    sent: int = 0
+    sent_bytes: int = 0
+    received: int = 0
+    connects: int = 0
+    resent: int = 0
+    waited: float = 0.0
+    """Seconds spent waiting for a free block or for the other side."""
+
+
+@dataclass(slots=True)
+class _Flying:
+    header: m.Header
+    block: Block | None
+    length: int
+
+
+class Link:
+    """A connection to one listener. One thread at a time uses it."""
+
+    def __init__(
+        self,
+        context: Context,
+        endpoint: str,
+        pattern: str,
+        *,
+        schema: Schema | None = None,
+        address: str = "",
+        blocks: int = 4,
+        on_up: Callable[[m.Welcome], None] = lambda welcome: None,
+        body: Callable[[], bytes] = bytes,
+    ) -> None:
+        self.context = context
+        self.counts = Counts()
+        self._dialler = Dialler(context, endpoint, address or context.address(endpoint), pattern, schema)
+        self._blocks = Blocks(blocks)
+        self._flying: dict[int, _Flying] = {}
+        self._wire: MemoryWire | NetworkEnd | None = None
+        self._poll = select.poll()
+        self._on_up = on_up
+        self._body = body
+        self._backoff = 0.0
+        self._said = 0.0
+        self._down_since = time.monotonic()
+        self._received: list[Frame] = []
+
+    @property
+    def by_memory(self) -> bool | None:
+        """Whether payloads stay in memory; None while there is no connection."""
+        return self._wire.by_memory if self._wire else None
+
+    @property
+    def flying(self) -> int:
+        """Blocks that the other side has not given back yet."""
+        return len(self._flying)
+
+    @property
+    def address(self) -> str:
+        """Where the other side is."""
+        return self._dialler.address
+
+    @property
+    def bytes_on_socket(self) -> int:
+        """What passed the socket itself while payloads went by memory."""
+        return self._wire.bytes_on_socket if isinstance(self._wire, MemoryWire) else 0
+
+    def connect(self, timeout: float | None = None) -> None:
+        """Have a connection."""
+        deadline = Deadline(timeout)
+        while self._wire is None:
+            self._dial(deadline)
+
+    def reserve(self, size: int, timeout: float | None = None) -> Block:
+        """A block to fill; waits until one is free."""
+        block = self._blocks.take(size)
+        if block is not None:
+            return block
+        begun = time.monotonic()
+        deadline = Deadline(timeout)
+        while True:
+            self._step(deadline)
+            block = self._blocks.take(size)
+            if block is not None:
+                self.counts.waited += time.monotonic() - begun
+                return block
+
+    def try_reserve(self, size: int) -> Block | None:
+        """A block to fill, if one is free now."""
+        block = self._blocks.take(size)
+        if block is None and self._wire is not None:
+            self._pump()
+            block = self._blocks.take(size)
+        return block
+
+    def cancel(self, block: Block) -> None:
+        """A reserved block is not sent after all."""
+        self._blocks.give_back(block)
+
+    def send(
+        self, header: m.Header, block: Block | None = None, length: int = 0, timeout: float | None = None
+    ) -> None:
+        """Send. With a block it is certain to arrive while this process lives; without one it may be lost."""
+        flying = _Flying(header, block, length)
+        if block is not None:
+            self._flying[block.index] = flying
+        self.counts.sent += 1
+        self.counts.sent_bytes += length
+        deadline = Deadline(timeout)
+        if self._wire is None:
+            self.connect(timeout)  # sends all that is in flight
+            if block is not None:
+                return
+        while self._wire is not None:
+            try:
+                self._wire.send_data(header, block, length)
+                return
+            except Full:
+                self._step(deadline)
+            except Lost:
+                self._lost()
+        if block is None:
+            self.connect(deadline.left() if deadline.at else None)
+            self.send(header, None, 0, timeout)
+
+    def receive(self, timeout: float | None = None) -> Frame | None:
+        """The next message; None when the time is over."""
+        deadline = Deadline(timeout)
+        while not self._received:
+            if self._wire is not None:
+                self._pump()
+                if self._received:
+                    break
+            if deadline.passed:
+                return None
+            try:
+                self._step(deadline)
+            except TimedOut:
+                return None
+        return self._received.pop(0)
+
+    def poll(self) -> None:
+        """Take in what has come, without waiting."""
+        if self._wire is not None:
+            self._pump()
+
+    def _step(self, deadline: Deadline) -> None:
+        """Wait for something to happen, and deal with it."""
+        if self._dialler.heeds_stop:
+            self.context.stop.check()
+        if self._wire is None:
+            self._dial(deadline)
+            return
+        if deadline.passed:
+            raise TimedOut(f"{self._dialler.endpoint} at {self.address} did not answer in time")
+        wire = self._wire
+        try:
+            if isinstance(wire, MemoryWire):
+                self._poll.poll(deadline.left(1.0) * 1000)
+            else:
+                wire.wait(deadline.left(1.0))
+        except Lost:
+            self._lost()
+            return
+        self._pump()
+
+    def _pump(self) -> None:
+        wire = self._wire
+        if wire is None:
+            return
+        try:
+            while (found := wire.receive()) is not None:
+                message, payload, kind, block, released = found
+                if released != m.NO_BLOCK:
+                    self._given_back(released)
+                if kind == m.RELEASE:
+                    for index in m.released_by(message):
+                        self._given_back(index)
+                elif kind == m.DATA:
+                    self.counts.received += 1
+                    self._received.append(
+                        Frame(m.header_of(message), payload, block, self, self._release(wire))
+                    )
+                elif kind == m.REFUSAL:
+                    no = m.refusal_of(message)
+                    if not no.again:
+                        raise Refused(
+                            f"{self._dialler.endpoint} at {self.address} ended the link: {no.reason}"
+                        )
+                    self._dialler.reason = no.reason
+                    raise Lost
+        except (Lost, m.BadMessage):
+            self._lost()
+
+    def _release(self, wire: MemoryWire | NetworkEnd) -> Callable[[int], None]:
+        def release(block: int) -> None:
+            if self._wire is wire:
+                try:
+                    wire.send(m.encode_release([block]))
+                except (Lost, Full):
+                    self._lost()
+
+        return release
+
+    def _given_back(self, index: int) -> None:
+        flying = self._flying.pop(index, None)
+        if flying is not None and flying.block is not None:
+            self._blocks.give_back(flying.block)
+
+    def _dial(self, deadline: Deadline) -> None:
+        if self._backoff and self._dialler.heeds_stop:
+            self.context.stop.sleep(deadline.left(self._backoff))
+        elif self._backoff:
+            time.sleep(deadline.left(self._backoff))
+        found = self._dialler.dial(self._body(), time.monotonic() + deadline.left(_TRY))
+        if found is None:
+            self._backoff = min(_SLOWEST, max(0.05, self._backoff * 2))
+            if self._dialler.keys_refused >= _KEY_TRIES:
+                raise Refused(
+                    f"{self._dialler.endpoint} at {self.address} does not accept this process's key",
+                    fix="both must belong to the same run; a process started by hand uses `callsheet join`",
+                )
+            self._say()
+            if deadline.passed:
+                raise TimedOut(
+                    f"no connection to {self._dialler.endpoint} at {self.address}: {self._dialler.reason}",
+                    fix="is the process that binds it running? See `callsheet status`",
+                )
+            return
+        self._wire, welcome = found
+        self._up(welcome)
+
+    def _up(self, welcome: m.Welcome) -> None:
+        self._backoff, self._said = 0.0, 0.0
+        self.counts.connects += 1
+        self._watch()
+        if not self._flying:
+            self._blocks.limit(welcome.window)
+        self._blocks.hide()
+        self._on_up(welcome)
+        for flying in list(self._flying.values()):
+            if self._wire is None:
+                return
+            try:
+                self._wire.send_data(flying.header, flying.block, flying.length)
+                self.counts.resent += 1
+            except (Lost, Full):
+                self._lost()
+
+    def _watch(self) -> None:
+        self._poll = select.poll()
+        if isinstance(self._wire, MemoryWire):
+            self._poll.register(self._wire.fd, select.POLLIN)
+            if self._dialler.heeds_stop:
+                self._poll.register(self.context.stop.fd, select.POLLIN)
+        elif self._wire is not None and not self._dialler.heeds_stop:
+            self._wire.ignore_stop()
+
+    def _lost(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+            self._down_since = time.monotonic()
+            self._received.clear()
+
+    def _say(self) -> None:
+        now = time.monotonic()
+        down = now - self._down_since
+        if down > _SAY_AFTER and (not self._said or now - self._said > _SAY_AGAIN):
+            self._said = now
+            log.warning(
+                "waiting for %s at %s for %.0f s: %s",
+                self._dialler.endpoint,
+                self.address,
+                down,
+                self._dialler.reason,
+            )
+
+    def drain(self, timeout: float | None) -> bool:
+        """Wait until the other side has given all blocks back, also when the process should stop; whether it did."""
+        deadline = Deadline(timeout)
+        if self._dialler.heeds_stop:
+            self._dialler.heeds_stop = False
+            self._watch()
+        while self._flying:
+            try:
+                self._step(deadline)
+            except TimedOut:
+                return False
+        return True
+
+    def close(self) -> None:
+        """End the connection; what is in flight may be lost, so `drain` first."""
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+        self._blocks.close()

@@ -1,0 +1,408 @@
+"""The side that binds an endpoint: many links, by memory or by the network, in one loop without threads."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import select
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import zmq
+
+from callsheet.errors import UserError
+from callsheet.runtime.context import Context
+from callsheet.runtime.link import messages as m
+from callsheet.runtime.link.blocks import CAN_SHARE, Block, Blocks
+from callsheet.runtime.link.door import Door, host_identity
+from callsheet.runtime.link.frame import Frame
+from callsheet.runtime.link.wires import Full, Lost, MemoryWire, NetworkWire, parse
+from callsheet.runtime.schema import Schema
+from callsheet.runtime.stop import Deadline
+
+log = logging.getLogger("callsheet.runtime")
+_SWEEP = 2.0
+_AT_ONCE = 64
+"""Messages that are taken from one peer before the next has its turn."""
+
+
+class Refuse(Exception):
+    """Raised by a pattern that does not want a link: the reason is told to it."""
+
+    def __init__(self, reason: str, *, schema: Schema | None = None, again: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.schema = schema
+        self.again = again
+
+
+@dataclass
+class Counts:
+    """What a listener has seen; read by the metrics."""
+
+    frames: int = 0
+    bytes: int = 0
+    hellos: int = 0
+    refused: int = 0
+    expelled: int = 0
+    lost: int = 0
+
+
+class Peer:
+    """One link, as the listener sees it."""
+
+    def __init__(
+        self, listener: Listener, hello: m.Hello, schema: Schema | None, wire: NetworkWire, route: bytes
+    ) -> None:
+        self.name = hello.name
+        self.incarnation = hello.incarnation
+        self.hello = hello
+        self.schema = schema
+        self.wire: NetworkWire | MemoryWire = wire
+        self.route = route
+        self.alive = True
+        self.state: Any = None
+        """Whatever the pattern keeps about it."""
+        self._listener = listener
+        self._blocks = Blocks(listener.window)
+        self._flying: dict[int, Block] = {}
+        self._owed: list[int] = []
+
+    def reserve(self, size: int) -> Block | None:
+        """A block to fill and send; None while all are in flight."""
+        return self._blocks.take(size)
+
+    def send(self, header: m.Header, block: Block | None = None, length: int = 0) -> bool:
+        """Send; whether the peer was still there."""
+        released = self._owed.pop() if self._owed else m.NO_BLOCK
+        try:
+            self.wire.send_data(header, block, length, released)
+        except (Lost, Full):
+            self._listener.drop(self)
+            return False
+        if not self.wire.by_memory:
+            self._listener.touched()
+        if block is not None:
+            self._flying[block.index] = block
+        return True
+
+    def owe(self, block: int) -> None:
+        """A block of the peer's is done with; it is told so soon."""
+        self._owed.append(block)
+        if len(self._owed) * 2 >= self._listener.window:
+            self.pay()
+        else:
+            self._listener.owing.add(self)
+
+    def pay(self) -> None:
+        """Give all blocks back that are done with."""
+        if self._owed and self.alive:
+            blocks, self._owed = self._owed, []
+            try:
+                self.wire.send(m.encode_release(blocks))
+            except (Lost, Full):
+                self._listener.drop(self)
+            if not self.wire.by_memory:
+                self._listener.touched()
+
+    def given_back(self, index: int) -> None:
+        """The peer is done with a block of ours."""
+        block = self._flying.pop(index, None)
+        if block is None:
+            raise m.BadMessage(f"block {index} given back, which was not in flight")
+        self._blocks.give_back(block)
+
+    def close(self) -> None:
+        """Forget its memory."""
+        self.alive = False
+        self._blocks.close()
+        if isinstance(self.wire, MemoryWire):
+            self.wire.close()
+
+
+@dataclass
+class Pattern:
+    """What a listener is for."""
+
+    name: str
+    accept: Callable[[m.Hello, Schema | None], bytes] = lambda hello, schema: b""
+    """Looks at a hello: what else to say in the welcome, or raises `Refuse`."""
+    gone: Callable[[Peer], None] = lambda peer: None
+    """A peer is no longer there."""
+    takes: Callable[[], Schema | None] = lambda: None
+    """What peers should send, as far as it is known: told to them in the welcome."""
+
+
+@dataclass
+class _Peers:
+    by_name: dict[str, Peer] = field(default_factory=dict)
+    by_route: dict[bytes, Peer] = field(default_factory=dict)
+    by_fd: dict[int, Peer] = field(default_factory=dict)
+
+
+class Listener:
+    """Takes messages from all links of an endpoint. One thread at a time uses it."""
+
+    def __init__(self, context: Context, endpoint: str, pattern: Pattern, *, window: int = 4) -> None:
+        self.context = context
+        self.endpoint = endpoint
+        self.window = window
+        self.counts = Counts()
+        self.owing: set[Peer] = set()
+        self._pattern = pattern
+        self._peers = _Peers()
+        self._ready: list[Frame] = []
+        self._swept = time.monotonic()
+        self._noted: set[str] = set()
+        self._touched = True
+        address = context.bind(endpoint)
+        self._router = context.sockets.listener()
+        try:
+            self._router.bind(f"tcp://{address}")
+        except zmq.ZMQError as error:
+            self._router.close(0)
+            raise UserError(
+                f"endpoint {endpoint!r} cannot listen on {address}: {error.strerror}",
+                fix="another process holds that port; end it or choose another port",
+            ) from None
+        self.address = (
+            bytes(self._router.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode().removeprefix("tcp://")
+        )
+        self._door = Door() if CAN_SHARE and context.memory else None
+        self._poll = select.epoll()
+        self._router_fd = int(self._router.getsockopt(zmq.FD))
+        self._poll.register(self._router_fd, select.EPOLLIN)
+        self._poll.register(context.stop.fd, select.EPOLLIN)
+        if self._door:
+            self._poll.register(self._door.socket.fileno(), select.EPOLLIN)
+
+    @property
+    def peers(self) -> list[Peer]:
+        """All links now."""
+        return list(self._peers.by_name.values())
+
+    def touched(self) -> None:
+        """ZeroMQ's socket was used: its descriptor may have lost a signal."""
+        self._touched = True
+
+    def poll(self, timeout: float | None = None) -> list[Frame]:
+        """Messages that have come; waits for the first. Empty when the time is over."""
+        deadline = Deadline(timeout)
+        while True:
+            if self._touched:
+                self._take_network()
+            if not self._ready:
+                self.settle()
+                self._touched = self._touched or bool(int(self._router.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+            wait = 0.0 if self._ready or self._touched else deadline.left(_SWEEP)
+            for fd, _ in self._poll.poll(wait, 64):
+                self._handle(fd)
+            self._sweep()
+            if self._touched and not self._ready:
+                continue
+            if self._ready:
+                found, self._ready = self._ready, []
+                return found
+            self.context.stop.check()
+            if deadline.passed:
+                return []
+
+    def settle(self) -> None:
+        """Give back every block that is done with."""
+        while self.owing:
+            self.owing.pop().pay()
+
+    def _handle(self, fd: int) -> None:
+        peer = self._peers.by_fd.get(fd)
+        if peer is not None:
+            self._take_memory(peer)
+        elif fd == self._router_fd:
+            self._touched = True
+        elif self._door and fd == self._door.socket.fileno():
+            for new in self._door.knock():
+                self._poll.register(new, select.EPOLLIN)
+        elif self._door and self._door.waits(fd):
+            self._poll.unregister(fd)
+            proved = self._door.prove(fd)
+            if proved is None:
+                self._refused("memory was asked for without a welcome")
+            else:
+                self._by_memory(*proved)
+
+    def _by_memory(self, connection: Any, guest: object) -> None:
+        if not isinstance(guest, Peer) or not guest.alive:
+            connection.close()
+            return
+        self._peers.by_route.pop(guest.route, None)
+        guest.wire = MemoryWire(connection)
+        self._peers.by_fd[guest.wire.fd] = guest
+        self._poll.register(guest.wire.fd, select.EPOLLIN)
+
+    def _take_memory(self, peer: Peer) -> None:
+        wire = peer.wire
+        if not isinstance(wire, MemoryWire):
+            return
+        try:
+            for _ in range(_AT_ONCE):
+                found = wire.receive()
+                if found is None:
+                    return
+                self._message(peer, *found)
+        except Lost:
+            self.counts.lost += 1
+            self.drop(peer)
+        except m.BadMessage as error:
+            self.expel(peer, str(error))
+
+    def _take_network(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                parts = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                self._touched = False
+                return
+            route = bytes(parts[0].buffer)
+            peer = self._peers.by_route.get(route)
+            try:
+                message, payload, kind, block, released = parse(parts[1:])
+                if kind == m.HELLO:
+                    self._hello(route, m.hello_of(message))
+                elif peer is None:
+                    self._answer(route, m.encode(m.REFUSAL, m.Refusal("say hello first", again=True)))
+                else:
+                    self._message(peer, message, payload, kind, block, released)
+            except m.BadMessage as error:
+                if peer is not None:
+                    self.expel(peer, str(error))
+                else:
+                    self._refused(f"a message that is none of ours: {error}")
+
+    def _message(
+        self,
+        peer: Peer,
+        message: bytes | memoryview,
+        payload: memoryview,
+        kind: int,
+        block: int,
+        released: int,
+    ) -> None:
+        if released != m.NO_BLOCK:
+            peer.given_back(released)
+        if kind == m.RELEASE:
+            for index in m.released_by(message):
+                peer.given_back(index)
+        elif kind == m.DATA:
+            frame = Frame(m.header_of(message), payload, block, peer, peer.owe)
+            if len(payload):
+                if peer.schema is None:
+                    raise m.BadMessage("arrays from a link that announced none")
+                self.counts.bytes += len(payload)
+            self.counts.frames += 1
+            self._ready.append(frame)
+        elif kind != m.ALIVE:
+            raise m.BadMessage(f"kind {kind} from a link")
+
+    def _hello(self, route: bytes, hello: m.Hello) -> None:
+        self.counts.hellos += 1
+        try:
+            schema = self._check(hello)
+            body = self._pattern.accept(hello, schema)
+        except Refuse as no:
+            self._refused(f"{hello.name}: {no.reason}")
+            theirs = no.schema.encoded if no.schema else b""
+            self._answer(route, m.encode(m.REFUSAL, m.Refusal(no.reason, no.again, theirs)))
+            return
+        old = self._peers.by_name.get(hello.name)
+        if old is not None:
+            self.drop(old)
+        peer = Peer(self, hello, schema, NetworkWire(self._router, route), route)
+        self._peers.by_name[hello.name] = self._peers.by_route[route] = peer
+        near = self._door is not None and hello.host == host_identity() != ""
+        takes = self._pattern.takes()
+        welcome = m.Welcome(m.PROTOCOL, self.context.incarnation, self.window, body=body)
+        welcome.schema = takes.encoded if takes else b""
+        if self._door is not None and near:
+            welcome.socket, welcome.token = self._door.name, self._door.expect(peer)
+        self._answer(route, m.encode(m.WELCOME, welcome))
+
+    def _check(self, hello: m.Hello) -> Schema | None:
+        if hello.oldest > m.PROTOCOL or hello.protocol < m.OLDEST:
+            raise Refuse(
+                f"it speaks versions {hello.oldest} to {hello.protocol} of the protocol, this side {m.OLDEST} to {m.PROTOCOL}; "
+                "use images of the same Callsheet version"
+            )
+        if hello.run != self.context.run:
+            raise Refuse(f"it belongs to run {hello.run!r}, this is run {self.context.run!r}")
+        if hello.pattern != self._pattern.name:
+            raise Refuse(
+                f"it asks for {hello.pattern!r} where endpoint {self.endpoint!r} offers {self._pattern.name!r}"
+            )
+        old = self._peers.by_name.get(hello.name)
+        if old is not None and old.incarnation > hello.incarnation and old.wire.by_memory:
+            raise Refuse(f"a later start of {hello.name} is connected already", again=True)
+        if not hello.schema:
+            return None
+        try:
+            return Schema.decode(hello.schema)
+        except ValueError as error:
+            raise Refuse(str(error)) from None
+
+    def _answer(self, route: bytes, message: bytes) -> None:
+        with contextlib.suppress(zmq.ZMQError):  # it has gone already
+            self._router.send_multipart([route, message], zmq.NOBLOCK)
+        self._touched = True
+
+    def _refused(self, why: str) -> None:
+        self.counts.refused += 1
+        if why not in self._noted and len(self._noted) < 1000:
+            self._noted.add(why)
+            log.warning("endpoint %s refused a link: %s", self.endpoint, why)
+
+    def expel(self, peer: Peer, why: str) -> None:
+        """End a link that broke the protocol."""
+        self.counts.expelled += 1
+        self._refused(f"{peer.name} sent {why}")
+        if isinstance(peer.wire, NetworkWire):
+            self._answer(peer.route, m.encode(m.REFUSAL, m.Refusal(f"you sent {why}", again=True)))
+        self.drop(peer)
+
+    def drop(self, peer: Peer) -> None:
+        """A link is gone."""
+        if not peer.alive:
+            return
+        if isinstance(peer.wire, MemoryWire):
+            self._peers.by_fd.pop(peer.wire.fd, None)
+            with contextlib.suppress(OSError):
+                self._poll.unregister(peer.wire.fd)
+        self._peers.by_route.pop(peer.route, None)
+        if self._peers.by_name.get(peer.name) is peer:
+            del self._peers.by_name[peer.name]
+        self.owing.discard(peer)
+        self._pattern.gone(peer)
+        peer.close()
+
+    def _sweep(self) -> None:
+        if time.monotonic() - self._swept < _SWEEP:
+            return
+        self._swept = time.monotonic()
+        if self._door:
+            self._door.sweep()
+        for peer in list(self._peers.by_route.values()):
+            try:
+                peer.wire.send(m.encode(m.ALIVE))
+            except (Lost, Full):
+                self.counts.lost += 1
+                self.drop(peer)
+        self._touched = True
+
+    def close(self) -> None:
+        """Stop listening; links see it at once, or within a few seconds over the network."""
+        self.settle()
+        for peer in self.peers:
+            self.drop(peer)
+        if self._door:
+            self._door.close()
+        self._poll.close()
+        self._router.close(0)

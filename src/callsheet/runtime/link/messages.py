@@ -1,0 +1,178 @@
+"""The words that two processes exchange, and their limits: everything from a peer is checked here before it is used."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+PROTOCOL: Final = 1
+"""What this version speaks."""
+OLDEST: Final = 1
+"""The oldest version that it still understands."""
+
+LARGEST_HEADER: Final = 64 * 1024
+LARGEST_PAYLOAD: Final = 1 << 30
+MOST_BLOCKS: Final = 64
+"""Blocks that one side of one connection may have."""
+MOST_MEMORY: Final = 4 << 30
+"""Bytes of a peer's blocks that we map for one connection."""
+
+HELLO: Final = 1
+WELCOME: Final = 2
+REFUSAL: Final = 3
+DATA: Final = 4
+RELEASE: Final = 5
+ALIVE: Final = 6
+
+FRESH: Final = 1
+"""Flag: the block is a new one, its descriptor comes along."""
+NO_BLOCK: Final = 0xFFFF
+
+PREFIX: Final = struct.Struct("<BBHHxxQ")
+"""Kind, flags, block, a block that is given back, length of the payload."""
+
+
+class Header(msgspec.Struct, array_like=True):
+    """What a data message says about its payload."""
+
+    verb: int
+    """What is wanted; each pattern has its own words."""
+    schema: int = 0
+    """The hash of the payload's schema."""
+    count: int = 1
+    """Items in the payload: every array is `[count, *shape]`."""
+    sequence: int = 0
+    version: int = 0
+    """Of the policy or the parameters."""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    """The items' shapes, when the schema leaves some lengths free."""
+    body: bytes = b""
+    """What only this verb knows."""
+
+
+class Hello(msgspec.Struct, array_like=True):
+    """A link introduces itself."""
+
+    protocol: int
+    oldest: int
+    run: str
+    pattern: str
+    """What it wants to talk about: trajectories, parameters, replay, policy."""
+    name: str
+    """Who it is: role/index/container."""
+    incarnation: int
+    """Random for each start of the process, and later starts have a larger one."""
+    host: str
+    """The machine and its network namespace: equal when memory can be handed over."""
+    schema: bytes = b""
+    """What it will send."""
+    body: bytes = b""
+
+
+class Welcome(msgspec.Struct, array_like=True):
+    """A listener's answer."""
+
+    protocol: int
+    incarnation: int
+    """Of the listener."""
+    window: int
+    """Blocks that may be in flight towards the listener."""
+    socket: str = ""
+    """Name of the abstract socket for memory; empty when there is none."""
+    token: bytes = b""
+    """Proves at that socket that this welcome was received."""
+    schema: bytes = b""
+    """What the listener takes."""
+    body: bytes = b""
+
+
+class Refusal(msgspec.Struct, array_like=True):
+    """A listener's no."""
+
+    reason: str
+    again: bool = False
+    """Whether the same hello may be welcome later."""
+    schema: bytes = b""
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_HEADER = msgspec.msgpack.Decoder(Header)
+_HELLO = msgspec.msgpack.Decoder(Hello)
+_WELCOME = msgspec.msgpack.Decoder(Welcome)
+_REFUSAL = msgspec.msgpack.Decoder(Refusal)
+
+
+class BadMessage(ValueError):
+    """A peer said something that the protocol does not know."""
+
+
+def encode(kind: int, message: msgspec.Struct | None = None) -> bytes:
+    """A message without a payload."""
+    head = PREFIX.pack(kind, 0, NO_BLOCK, NO_BLOCK, 0)
+    return head + _ENCODER.encode(message) if message is not None else head
+
+
+def encode_data(header: Header, block: int, length: int, released: int = NO_BLOCK, flags: int = 0) -> bytes:
+    """A data message; its payload travels beside it."""
+    return PREFIX.pack(DATA, flags, block, released, length) + _ENCODER.encode(header)
+
+
+def encode_release(blocks: list[int]) -> bytes:
+    """Gives blocks back."""
+    return PREFIX.pack(RELEASE, 0, NO_BLOCK, NO_BLOCK, 0) + struct.pack(f"<{len(blocks)}H", *blocks)
+
+
+def released_by(message: bytes | memoryview) -> tuple[int, ...]:
+    """The blocks that a message gives back."""
+    tail = memoryview(message)[PREFIX.size :]
+    if len(tail) % 2 or len(tail) > 2 * MOST_BLOCKS:
+        raise BadMessage(f"a release of {len(tail)} bytes")
+    return struct.unpack(f"<{len(tail) // 2}H", tail)
+
+
+def split(message: bytes | memoryview) -> tuple[int, int, int, int, int]:
+    """The prefix of a message: kind, flags, block, released block, length of the payload."""
+    if not PREFIX.size <= len(message) <= LARGEST_HEADER:
+        raise BadMessage(f"a message of {len(message)} bytes")
+    kind, flags, block, released, length = PREFIX.unpack_from(message)
+    if kind not in (HELLO, WELCOME, REFUSAL, DATA, RELEASE, ALIVE):
+        raise BadMessage(f"kind {kind}")
+    if length > LARGEST_PAYLOAD:
+        raise BadMessage(f"a payload of {length} bytes")
+    if (block != NO_BLOCK and block >= MOST_BLOCKS) or (released != NO_BLOCK and released >= MOST_BLOCKS):
+        raise BadMessage(f"block {block}, released {released}")
+    return kind, flags, block, released, length
+
+
+def header_of(message: bytes | memoryview) -> Header:
+    """The header of a data message."""
+    try:
+        return _HEADER.decode(memoryview(message)[PREFIX.size :])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadMessage(f"a header that cannot be read: {error}") from None
+
+
+def hello_of(message: bytes | memoryview) -> Hello:
+    """The hello in a message."""
+    return _decode(_HELLO, message)
+
+
+def welcome_of(message: bytes | memoryview) -> Welcome:
+    """The welcome in a message."""
+    return _decode(_WELCOME, message)
+
+
+def refusal_of(message: bytes | memoryview) -> Refusal:
+    """The refusal in a message."""
+    return _decode(_REFUSAL, message)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[T], message: bytes | memoryview) -> T:
+    try:
+        return decoder.decode(memoryview(message)[PREFIX.size :])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadMessage(f"a message that cannot be read: {error}") from None

@@ -1,0 +1,114 @@
+"""ZeroMQ's sockets for a process: encrypted, with a doorkeeper that admits the run's own links alone."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import zmq
+
+from callsheet.runtime.keys import Keys
+from callsheet.runtime.link.messages import LARGEST_HEADER, LARGEST_PAYLOAD
+
+log = logging.getLogger("callsheet.runtime")
+_DOMAIN = b"callsheet"
+_HEARTBEAT = 1000
+_PATIENCE = 4000
+"""Milliseconds without a sign of life after which a connection is given up."""
+
+
+class Doorkeeper(threading.Thread):
+    """Answers ZeroMQ's question whether a key may come in: CURVE alone lets any client speak to a server it knows."""
+
+    def __init__(self, context: zmq.Context[Any], allowed: bytes) -> None:
+        super().__init__(name="callsheet-doorkeeper", daemon=True)
+        self._allowed = allowed
+        self.refused = 0
+        self._socket = context.socket(zmq.REP)
+        self._socket.linger = 0
+        self._socket.bind("inproc://zeromq.zap.01")
+
+    def run(self) -> None:
+        """Answer until the context ends."""
+        try:
+            while True:
+                version, request, _, address, _, mechanism, *credentials = self._socket.recv_multipart()
+                known = mechanism == b"CURVE" and credentials == [self._allowed]
+                if not known:
+                    self.refused += 1
+                    if self.refused == 1:
+                        log.warning(
+                            "refused %s: it does not have this run's key", address.decode(errors="replace")
+                        )
+                status = [b"200", b"OK"] if known else [b"400", b"not a key of this run"]
+                self._socket.send_multipart([version, request, *status, b"", b""])
+        except (zmq.ZMQError, ValueError):
+            self._socket.close(0)
+
+
+class Sockets:
+    """Makes the sockets of one process. Without keys nothing is encrypted."""
+
+    def __init__(self, keys: Keys | None) -> None:
+        self._keys = keys
+        self._context: zmq.Context[Any] | None = None
+        self._doorkeeper: Doorkeeper | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def refused(self) -> int:
+        """How many were turned away for want of the key."""
+        return self._doorkeeper.refused if self._doorkeeper else 0
+
+    def listener(self) -> zmq.Socket[Any]:
+        """A socket for an endpoint that is bound."""
+        made = self._socket(zmq.ROUTER)
+        made.router_mandatory = True
+        if self._keys:
+            public, secret = self._keys.listener
+            with self._lock:
+                if self._doorkeeper is None:
+                    from zmq.utils import z85
+
+                    self._doorkeeper = Doorkeeper(self._the_context(), z85.decode(self._keys.link[0]))
+                    self._doorkeeper.start()
+            made.curve_server = True
+            made.curve_publickey, made.curve_secretkey = public, secret
+            made.zap_domain = _DOMAIN
+        return made
+
+    def link(self) -> zmq.Socket[Any]:
+        """A socket for an endpoint that is connected to."""
+        made = self._socket(zmq.DEALER)
+        made.reconnect_ivl = 50
+        made.reconnect_ivl_max = 500
+        if self._keys:
+            made.curve_publickey, made.curve_secretkey = self._keys.link
+            made.curve_serverkey = self._keys.listener[0]
+        return made
+
+    def _the_context(self) -> zmq.Context[Any]:
+        if self._context is None:
+            self._context = zmq.Context()
+            self._context.max_sockets = 4096
+        return self._context
+
+    def _socket(self, kind: int) -> zmq.Socket[Any]:
+        with self._lock:
+            context = self._the_context()
+        made: zmq.Socket[Any] = context.socket(kind)
+        made.linger = 0
+        made.ipv6 = True
+        made.sndhwm = made.rcvhwm = 1000  # messages; the blocks in flight bound their bytes
+        made.maxmsgsize = LARGEST_PAYLOAD + LARGEST_HEADER
+        made.heartbeat_ivl, made.heartbeat_timeout = _HEARTBEAT, _PATIENCE
+        made.handshake_ivl = _PATIENCE
+        return made
+
+    def close(self) -> None:
+        """Close all sockets that are left."""
+        if self._context is not None:
+            self._context.destroy(0)
+        if self._doorkeeper is not None:
+            self._doorkeeper.join(5)
