@@ -1,0 +1,181 @@
+"""Where lines and events are written: a local file that rotates, or parts that somebody puts into a remote store.
+
+A disk that is full or a store that does not answer costs metrics, which are counted, and never the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from callsheet.errors import UserError
+
+FILE_BYTES: Final = 8 * 1024 * 1024
+FILES: Final = 4
+"""A local file is rotated at this size, and so many parts are kept."""
+PART_BYTES: Final = 1024 * 1024
+"""A remote part is closed at this size: it stays in memory until it is there."""
+WRITERS: Final = 32
+"""So many processes of one container may write metrics beside each other."""
+
+
+class Sink(Protocol):
+    """What puts an object into a remote store; `callsheet.store`'s Store is one."""
+
+    def put(self, key: str, data: bytes) -> object:
+        """Store the data under the key, in place of what was there."""
+
+
+class RotatingFile:
+    """Lines appended to ``<stem>.jsonl``, older ones in ``.1``, ``.2``, ...; whole lines whatever happens.
+
+    The file is locked: another process of the same container gets ``<stem>.2.jsonl``, and so on.
+    """
+
+    def __init__(self, folder: str, stem: str, *, limit: int = FILE_BYTES, files: int = FILES) -> None:
+        self._folder = folder
+        self._stem = stem
+        self._limit = limit
+        self._files = files
+        self._fd = -1
+        self.path = ""
+
+    def write(self, data: bytes) -> None:
+        """Append a whole line; OSError when it is not there as a whole."""
+        if self._fd < 0:
+            self._open()
+        size = os.fstat(self._fd).st_size
+        if size and size + len(data) > self._limit:
+            self._rotate()
+            size = 0
+        try:
+            written = os.write(self._fd, data)
+            while written < len(data):
+                written += os.write(self._fd, data[written:])
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, size)  # half a line would spoil the next one
+            raise
+
+    def close(self) -> None:
+        """Let go of the file and its lock."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _open(self) -> None:
+        os.makedirs(self._folder, exist_ok=True)
+        for number in range(1, WRITERS + 1):
+            stem = self._stem if number == 1 else f"{self._stem}.{number}"
+            path = os.path.join(self._folder, f"{stem}.jsonl")
+            fd = _open_locked(path)
+            if fd >= 0:
+                self._fd, self.path = fd, path
+                _drop_torn_line(fd)
+                return
+        raise UserError(
+            f"{WRITERS} processes write metrics into {self._folder} already",
+            fix="export the metrics of fewer processes in one container",
+        )
+
+    def _rotate(self) -> None:
+        for number in range(self._files - 2, -1, -1):
+            source = f"{self.path}.{number}" if number else self.path
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(source, f"{self.path}.{number + 1}")
+        self.close()
+        self._open()
+
+
+def _open_locked(path: str) -> int:
+    """The file's descriptor, or -1 when another process writes it."""
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return -1
+        except OSError:
+            return fd  # a file system without locks: no worse than before
+        # Its owner may have rotated it away between our two steps.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(path), os.fstat(fd)):
+                return fd
+        os.close(fd)
+
+
+def _drop_torn_line(fd: int) -> None:
+    """Cut off what a writer that was killed left of its last line."""
+    size = os.fstat(fd).st_size
+    end = size
+    while end:
+        start = max(0, end - 65536)
+        newline = os.pread(fd, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            end = start + newline + 1
+            break
+        end = start
+    if end < size:
+        os.ftruncate(fd, end)
+
+
+class Parts:
+    """Bytes that go to a remote store, which cannot append: the part that grows is put again and again.
+
+    Written by one thread and uploaded by another; only the newest bytes wait in memory.
+    """
+
+    def __init__(
+        self, sink: Sink, name: Callable[[int], str], *, head: bytes = b"", limit: int = PART_BYTES
+    ) -> None:
+        self._sink = sink
+        self._name = name
+        self._head = head
+        self._limit = limit
+        self._number = 0
+        self._open = bytearray(head)
+        self._put = len(head)
+        """How much of the open part is in the store."""
+        self._closed: list[tuple[str, bytes]] = []
+        self._lock = threading.Lock()
+        self.dropped = 0
+        """Bytes that were given up because the store did not take them for too long."""
+
+    def write(self, data: bytes) -> None:
+        """Take more bytes."""
+        with self._lock:
+            if len(self._open) > len(self._head) and len(self._open) + len(data) > self._limit:
+                if self._put < len(self._open):
+                    self._closed.append((self._name(self._number), bytes(self._open)))
+                self._number += 1
+                self._open = bytearray(self._head)
+                self._put = len(self._head)
+                if len(self._closed) > FILES:
+                    self.dropped += len(self._closed.pop(0)[1])
+            self._open += data
+
+    def upload(self) -> None:
+        """Put what is new; what fails is tried again next time."""
+        while True:
+            with self._lock:
+                first = self._closed[0] if self._closed else None
+                key, data = first or (self._name(self._number), bytes(self._open))
+                if first is None and len(data) == self._put:
+                    return
+            self._sink.put(key, data)
+            with self._lock:
+                if first is not None:
+                    if self._closed and self._closed[0] is first:
+                        self._closed.pop(0)
+                    continue
+                if key == self._name(self._number):
+                    self._put = len(data)
+                return
+
+    def close(self) -> None:
+        """Nothing is held open."""

@@ -1,0 +1,41 @@
+"""What a process uses of its machine, read when somebody looks."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+
+from callsheet.metrics.registry import Registry
+
+
+def add_process_metrics(registry: Registry) -> None:
+    """Let a registry tell about its own process."""
+    registry.counter(
+        "process_cpu", "Processor time that the process has used, all threads together.", unit="seconds"
+    ).follow(time.process_time)
+    registry.gauge(
+        "process_resident", "Memory of the process that is in RAM.", unit="bytes", adds_up=True
+    ).follow(_resident)
+    registry.gauge("process_threads", "Threads that Python knows of.").follow(threading.active_count)
+    registry.counter(
+        "metrics_failures", "Metrics that were left out because the function behind them failed."
+    ).follow(lambda: registry.failures.value)
+    if os.path.isdir("/proc/self/fd"):
+        registry.gauge("process_open_files", "File descriptors that the process holds.").follow(_open_files)
+
+
+def _resident() -> int:
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except FileNotFoundError:
+        import resource
+
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # no system without /proc tells the present
+        return most if sys.platform == "darwin" else most * 1024
+
+
+def _open_files() -> int:
+    return len(os.listdir("/proc/self/fd")) - 1  # the listing itself holds one
