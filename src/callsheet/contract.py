@@ -33,6 +33,7 @@ KEYS: Final = "CALLSHEET_KEYS"
 """A folder with the run's secret key, readable by the run's owner alone."""
 ENCRYPTION: Final = "CALLSHEET_ENCRYPTION"
 """``off`` when the experiment says that its data plane is not encrypted; else unset."""
+ENCRYPTION_OFF: Final = "off"
 ADDRESSES: Final = "CALLSHEET_ADDRESSES"
 """Path of a JSON file with the whole address book, kept current while elastic roles change."""
 

@@ -254,3 +254,11 @@ def test_a_command_that_cannot_be_run_is_said_before_the_start(
     with pytest.raises(InvalidExperiment, match=message):
         backend("local").start(experiment({"name": "actor", "command": command}), base=folder)
     assert not (folder / "runs").exists()
+
+
+def test_an_experiment_may_say_that_its_data_plane_is_not_encrypted(folder: Path) -> None:
+    said = python("import os; print(os.environ.get('CALLSHEET_ENCRYPTION'))")
+    for spec, value in (({}, "None"), ({"encryption": False}, "off")):
+        with running(experiment({"name": "actor", "command": said}, **spec), folder) as run:
+            run.wait(20)
+            assert lines(run, "actor") == [value]

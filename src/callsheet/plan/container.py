@@ -170,7 +170,13 @@ class ContainerPlanner:
         env[contract.CONTAINER] = self.container.name
         env[contract.REPLICAS] = str(len(context.indexes[self.role.name]))
         env[contract.ADDRESSES] = self.rules.addresses
-        for name, value in ((contract.STORAGE, self.rules.storage), (contract.KEYS, self.rules.keys)):
+        encryption = "" if context.experiment.spec.encryption else contract.ENCRYPTION_OFF
+        optional = {
+            contract.STORAGE: self.rules.storage,
+            contract.KEYS: self.rules.keys,
+            contract.ENCRYPTION: encryption,
+        }
+        for name, value in optional.items():
             if value:
                 env[name] = value
         for endpoint in self.endpoints:

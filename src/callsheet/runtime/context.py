@@ -84,7 +84,7 @@ class Context:
                 f"{missing[0]} is not set: this process was not started by an experiment",
                 fix="start it with `callsheet run`, or make a Context with addresses to try it by hand",
             )
-        plaintext = env.get(contract.ENCRYPTION, "on") == "off"
+        plaintext = env.get(contract.ENCRYPTION) == contract.ENCRYPTION_OFF
         found = Context(
             experiment=env[contract.EXPERIMENT],
             run=env[contract.RUN],

@@ -66,6 +66,7 @@ class ExperimentOptions(TypedDict, total=False):
     image: str | None
     workdir: str | model.Workdir | Part
     storage: str | None
+    encryption: bool
     env: Env
     files: Mapping[str, str]
     volumes: Sequence[kubernetes.Volume | Part]

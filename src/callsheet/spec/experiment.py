@@ -200,6 +200,9 @@ class ExperimentSpec(Model):
     storage: str | None = None
     """Where results go: `s3://bucket/prefix`, `gs://...`, `az://...`, `file:///folder`, `pvc://claim/path`.
     Without it: the folder `runs/` on a laptop, nothing on Kubernetes."""
+    encryption: bool = True
+    """Whether the data plane encrypts what crosses the network, and admits the run's own processes alone. `false` is for
+    networks that nobody else can reach."""
     env: list[EnvVar] = []
     """Environment variables of every container; a container's own win."""
     files: dict[str, str] = {}

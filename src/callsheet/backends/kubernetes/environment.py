@@ -78,6 +78,8 @@ def _contract(wiring: Wiring, role: Role, container: Container, *, job: bool) ->
         {"name": contract.ADDRESSES, "value": names.ADDRESSES},
         {"name": contract.KEYS, "value": names.KEYS},
     ]
+    if not wiring.experiment.spec.encryption:
+        env.append({"name": contract.ENCRYPTION, "value": contract.ENCRYPTION_OFF})
     if wiring.experiment.spec.storage:
         env.append(_from_book(contract.STORAGE, book, contract.STORAGE))
     bound = [bind.name for bind in (*container.binds, *container.exposes)]

@@ -89,11 +89,11 @@ class Blocks:
         self._free.append(block)
 
     def limit(self, count: int) -> None:
-        """Have so many at most: what the peer allows."""
-        for block in self._all[count:]:
+        """Have so many at most, or as few as are in use: what the peer allows."""
+        while len(self._all) > max(1, count) and self._free:
+            block = self._free.pop(0)
             block.close()
-        del self._all[count:]
-        self._free = [block for block in self._free if block.index < count]
+            self._all.remove(block)
 
     def hide(self) -> None:
         """A new connection: its peer has none of them yet."""

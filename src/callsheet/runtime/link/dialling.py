@@ -39,7 +39,7 @@ class NetworkEnd(NetworkWire):
     """A link's own end of a connection over ZeroMQ, which knows when it breaks."""
 
     def __init__(self, context: Context, address: str, *, heeds_stop: bool) -> None:
-        self.zmq = context.sockets.link()
+        self.zmq = context.sockets.link(address)
         self.monitor: zmq.Socket[Any] = self.zmq.get_monitor_socket(_EVENTS)
         super().__init__(self.zmq)
         self.zmq.connect(f"tcp://{address}")
@@ -99,29 +99,60 @@ class Dialler:
         self.address = address
         self.reason = "not connected yet"
         self.keys_refused = 0
+        self._begun: NetworkEnd | None = None
+        self._about = (b"", True)
+        self._over = 0.0
 
     def dial(self, body: bytes, until: float) -> tuple[MemoryWire | NetworkEnd, m.Welcome] | None:
-        """One try, until then at the latest: the connection and what was said, or None with a `reason`."""
-        end = NetworkEnd(self._context, self.address, heeds_stop=self.heeds_stop)
+        """One try, until then at the latest: the connection and what was said, or None with a `reason`. A try that was
+        given little time goes on in the next call."""
+        end = self._begin(body)
         try:
-            end.send(m.encode(m.HELLO, self._hello(body)))
             welcome = self._welcome(end, until)
         except Lost:
             self.keys_refused = self.keys_refused + 1 if end.key_refused else 0
             self.reason = "the key was refused" if end.key_refused else "the connection broke"
             welcome = None
+            self._over = 0.0
         except BaseException:
-            end.close()
+            self.close()
             raise
         if welcome is None:
-            end.close()
+            if time.monotonic() >= self._over:
+                self.close()
             return None
+        self._begun = None
         self.keys_refused = 0
         near = self._near(welcome)
         if near is not None:
             end.close()
             return near, welcome
         return end, welcome
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a try was begun and may still succeed."""
+        return self._begun is not None and time.monotonic() < self._over
+
+    def _begin(self, body: bytes) -> NetworkEnd:
+        about = (body, self.heeds_stop)
+        if self._begun is not None and self.under_way and self._about == about:
+            return self._begun
+        self.close()
+        self._begun = end = NetworkEnd(self._context, self.address, heeds_stop=self.heeds_stop)
+        self._about, self._over = about, time.monotonic() + _PATIENCE
+        try:
+            end.send(m.encode(m.HELLO, self._hello(body)))
+        except BaseException:
+            self.close()
+            raise
+        return end
+
+    def close(self) -> None:
+        """Give up a try that is under way."""
+        if self._begun is not None:
+            self._begun.close()
+            self._begun = None
 
     def _hello(self, body: bytes) -> m.Hello:
         context = self._context
@@ -157,6 +188,7 @@ class Dialler:
                 self.reason = no.reason
                 if not no.again:
                     raise self._refused(no)
+                self._over = 0.0
                 return None
 
     def _refused(self, no: m.Refusal) -> Refused:

@@ -27,6 +27,7 @@ _SLOWEST = 0.5
 _SAY_AFTER = 5.0
 _SAY_AGAIN = 60.0
 _TRY = 2.0
+_PATIENCE = 0.05
 _KEY_TRIES = 5
 
 
@@ -79,6 +80,7 @@ class Link:
         self._on_up = on_up
         self._body = body
         self._backoff = 0.0
+        self._not_before = 0.0
         self._said = 0.0
         self._down_since = time.monotonic()
         self._received: list[Frame] = []
@@ -108,6 +110,15 @@ class Link:
         deadline = Deadline(timeout)
         while self._wire is None:
             self._dial(deadline)
+
+    def try_connect(self, patience: float = _PATIENCE) -> bool:
+        """Whether there is a connection; makes one if that goes quickly, else goes on with it in the next call."""
+        if self._wire is None and time.monotonic() >= self._not_before:
+            self.context.stop.check()
+            wait = 0.0 if self._dialler.under_way else patience
+            if not self._try(time.monotonic() + wait) and not self._dialler.under_way:
+                self._not_before = time.monotonic() + _SLOWEST
+        return self._wire is not None
 
     def reserve(self, size: int, timeout: float | None = None) -> Block:
         """A block to fill; waits until one is free."""
@@ -250,30 +261,33 @@ class Link:
             self.context.stop.sleep(deadline.left(self._backoff))
         elif self._backoff:
             time.sleep(deadline.left(self._backoff))
-        found = self._dialler.dial(self._body(), time.monotonic() + deadline.left(_TRY))
-        if found is None:
+        if not self._try(time.monotonic() + deadline.left(_TRY)):
             self._backoff = min(_SLOWEST, max(0.05, self._backoff * 2))
-            if self._dialler.keys_refused >= _KEY_TRIES:
-                raise Refused(
-                    f"{self._dialler.endpoint} at {self.address} does not accept this process's key",
-                    fix="both must belong to the same run; a process started by hand uses `callsheet join`",
-                )
-            self._say()
             if deadline.passed:
                 raise TimedOut(
                     f"no connection to {self._dialler.endpoint} at {self.address}: {self._dialler.reason}",
                     fix="is the process that binds it running? See `callsheet status`",
                 )
-            return
-        self._wire, welcome = found
-        self._up(welcome)
+
+    def _try(self, until: float) -> bool:
+        found = self._dialler.dial(self._body(), until)
+        if found is not None:
+            self._wire, welcome = found
+            self._up(welcome)
+            return True
+        if self._dialler.keys_refused >= _KEY_TRIES:
+            raise Refused(
+                f"{self._dialler.endpoint} at {self.address} does not accept this process's key",
+                fix="both must belong to the same run; a process started by hand uses `callsheet join`",
+            )
+        self._say()
+        return False
 
     def _up(self, welcome: m.Welcome) -> None:
         self._backoff, self._said = 0.0, 0.0
         self.counts.connects += 1
         self._watch()
-        if not self._flying:
-            self._blocks.limit(welcome.window)
+        self._blocks.limit(welcome.window)
         self._blocks.hide()
         self._on_up(welcome)
         for flying in list(self._flying.values()):
@@ -332,4 +346,5 @@ class Link:
         if self._wire is not None:
             self._wire.close()
             self._wire = None
+        self._dialler.close()
         self._blocks.close()

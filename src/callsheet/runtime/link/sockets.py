@@ -13,6 +13,8 @@ from callsheet.runtime.link.messages import LARGEST_HEADER, LARGEST_PAYLOAD
 
 log = logging.getLogger("callsheet.runtime")
 _DOMAIN = b"callsheet"
+_ADDRESS = "inproc://zeromq.zap.01"
+_LEAVE = b"leave"
 _HEARTBEAT = 1000
 _PATIENCE = 4000
 """Milliseconds without a sign of life after which a connection is given up."""
@@ -27,13 +29,16 @@ class Doorkeeper(threading.Thread):
         self.refused = 0
         self._socket = context.socket(zmq.REP)
         self._socket.linger = 0
-        self._socket.bind("inproc://zeromq.zap.01")
+        self._socket.bind(_ADDRESS)
 
     def run(self) -> None:
         """Answer until the context ends."""
         try:
             while True:
-                version, request, _, address, _, mechanism, *credentials = self._socket.recv_multipart()
+                parts = self._socket.recv_multipart()
+                if parts == [_LEAVE]:
+                    break
+                version, request, _, address, _, mechanism, *credentials = parts
                 known = mechanism == b"CURVE" and credentials == [self._allowed]
                 if not known:
                     self.refused += 1
@@ -44,7 +49,17 @@ class Doorkeeper(threading.Thread):
                 status = [b"200", b"OK"] if known else [b"400", b"not a key of this run"]
                 self._socket.send_multipart([version, request, *status, b"", b""])
         except (zmq.ZMQError, ValueError):
+            log.exception("the doorkeeper went away: nobody new is admitted")
+        finally:
             self._socket.close(0)
+
+    def leave(self, context: zmq.Context[Any]) -> None:
+        """End the thread."""
+        with context.socket(zmq.REQ) as speaker:
+            speaker.linger = 1000
+            speaker.connect(_ADDRESS)
+            speaker.send(_LEAVE)
+            self.join(5)
 
 
 class Sockets:
@@ -61,9 +76,9 @@ class Sockets:
         """How many were turned away for want of the key."""
         return self._doorkeeper.refused if self._doorkeeper else 0
 
-    def listener(self) -> zmq.Socket[Any]:
+    def listener(self, address: str) -> zmq.Socket[Any]:
         """A socket for an endpoint that is bound."""
-        made = self._socket(zmq.ROUTER)
+        made = self._socket(zmq.ROUTER, address)
         made.router_mandatory = True
         if self._keys:
             public, secret = self._keys.listener
@@ -78,9 +93,9 @@ class Sockets:
             made.zap_domain = _DOMAIN
         return made
 
-    def link(self) -> zmq.Socket[Any]:
+    def link(self, address: str) -> zmq.Socket[Any]:
         """A socket for an endpoint that is connected to."""
-        made = self._socket(zmq.DEALER)
+        made = self._socket(zmq.DEALER, address)
         made.reconnect_ivl = 50
         made.reconnect_ivl_max = 500
         if self._keys:
@@ -94,12 +109,12 @@ class Sockets:
             self._context.max_sockets = 4096
         return self._context
 
-    def _socket(self, kind: int) -> zmq.Socket[Any]:
+    def _socket(self, kind: int, address: str) -> zmq.Socket[Any]:
         with self._lock:
             context = self._the_context()
         made: zmq.Socket[Any] = context.socket(kind)
         made.linger = 0
-        made.ipv6 = True
+        made.ipv6 = address.startswith("[")
         made.sndhwm = made.rcvhwm = 1000  # messages; the blocks in flight bound their bytes
         made.maxmsgsize = LARGEST_PAYLOAD + LARGEST_HEADER
         made.heartbeat_ivl, made.heartbeat_timeout = _HEARTBEAT, _PATIENCE
@@ -109,6 +124,6 @@ class Sockets:
     def close(self) -> None:
         """Close all sockets that are left."""
         if self._context is not None:
+            if self._doorkeeper is not None:
+                self._doorkeeper.leave(self._context)
             self._context.destroy(0)
-        if self._doorkeeper is not None:
-            self._doorkeeper.join(5)
