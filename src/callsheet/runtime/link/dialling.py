@@ -63,6 +63,10 @@ class NetworkEnd(NetworkWire):
     def wait(self, seconds: float) -> None:
         """Until something came, or the connection broke."""
         self._poller.poll(int(seconds * 1000) + 1)
+        self.look()
+
+    def look(self) -> None:
+        """Notice that the connection broke."""
         with contextlib.suppress(zmq.Again):
             while True:
                 event = recv_monitor_message(self.monitor, zmq.NOBLOCK)["event"]
@@ -91,7 +95,7 @@ class Dialler:
     ) -> None:
         self._context = context
         self._pattern = pattern
-        self._schema = schema
+        self.schema = schema
         self._fell_back = False
         self._name = context.link_name(endpoint, address)
         self.heeds_stop = True
@@ -164,7 +168,7 @@ class Dialler:
             name=self._name,
             incarnation=context.incarnation,
             host=host_identity() if CAN_SHARE and context.memory else "",
-            schema=self._schema.encoded if self._schema else b"",
+            schema=self.schema.encoded if self.schema else b"",
             body=body,
         )
 
@@ -194,8 +198,8 @@ class Dialler:
     def _refused(self, no: m.Refusal) -> Refused:
         text = f"endpoint {self.endpoint!r} at {self.address} refused {self._name}: {no.reason}"
         with contextlib.suppress(ValueError):
-            if no.schema and self._schema:
-                text += f" ({self._schema.difference(Schema.decode(no.schema))})"
+            if no.schema and self.schema:
+                text += f" ({self.schema.difference(Schema.decode(no.schema))})"
         log.error("%s", text)
         return Refused(text, fix="both sides must agree; see the logs of both")
 

@@ -69,6 +69,7 @@ class Link:
         blocks: int = 4,
         on_up: Callable[[m.Welcome], None] = lambda welcome: None,
         body: Callable[[], bytes] = bytes,
+        on_data: Callable[[Frame], None] | None = None,
     ) -> None:
         self.context = context
         self.counts = Counts()
@@ -84,6 +85,7 @@ class Link:
         self._said = 0.0
         self._down_since = time.monotonic()
         self._received: list[Frame] = []
+        self._on_data = on_data or self._received.append
 
     @property
     def by_memory(self) -> bool | None:
@@ -104,6 +106,10 @@ class Link:
     def bytes_on_socket(self) -> int:
         """What passed the socket itself while payloads went by memory."""
         return self._wire.bytes_on_socket if isinstance(self._wire, MemoryWire) else 0
+
+    def announce(self, schema: Schema) -> None:
+        """What will be sent, when it was not known at first; before the first connection."""
+        self._dialler.schema = schema
 
     def connect(self, timeout: float | None = None) -> None:
         """Have a connection."""
@@ -165,12 +171,35 @@ class Link:
                 self._wire.send_data(header, block, length)
                 return
             except Full:
-                self._step(deadline)
+                try:
+                    self._step(deadline)
+                except BaseException:
+                    self._lost()  # so that a block in flight is sent with the next connection
+                    raise
             except Lost:
                 self._lost()
         if block is None:
             self.connect(deadline.left() if deadline.at else None)
             self.send(header, None, 0, timeout)
+
+    def post(self, header: m.Header, block: Block, length: int) -> None:
+        """Send without waiting: at once, or with the next connection when there is none now."""
+        self._flying[block.index] = _Flying(header, block, length)
+        self.counts.sent += 1
+        self.counts.sent_bytes += length
+        if self._wire is not None:
+            try:
+                self._wire.send_data(header, block, length)
+            except (Full, Lost):
+                self._lost()
+
+    def forget(self) -> None:
+        """Do not send again what is in flight. The other side may still look at it: new memory takes its place."""
+        for flying in self._flying.values():
+            if flying.block is not None:
+                flying.block.close()
+                self._blocks.give_back(flying.block)
+        self._flying.clear()
 
     def receive(self, timeout: float | None = None) -> Frame | None:
         """The next message; None when the time is over."""
@@ -192,6 +221,19 @@ class Link:
         """Take in what has come, without waiting."""
         if self._wire is not None:
             self._pump()
+
+    def look(self) -> None:
+        """Take in what has come, and notice when the connection broke, without waiting."""
+        if isinstance(self._wire, NetworkEnd):
+            try:
+                self._wire.look()
+            except Lost:
+                self._lost()
+        self.poll()
+
+    def wait(self, deadline: Deadline) -> None:
+        """Wait for anything to happen, a second at most, and deal with it; `TimedOut` when the deadline has passed."""
+        self._step(deadline)
 
     def _step(self, deadline: Deadline) -> None:
         """Wait for something to happen, and deal with it."""
@@ -227,9 +269,7 @@ class Link:
                         self._given_back(index)
                 elif kind == m.DATA:
                     self.counts.received += 1
-                    self._received.append(
-                        Frame(m.header_of(message), payload, block, self, self._release(wire))
-                    )
+                    self._on_data(Frame(m.header_of(message), payload, block, self, self._release(wire)))
                 elif kind == m.REFUSAL:
                     no = m.refusal_of(message)
                     if not no.again:
@@ -264,6 +304,7 @@ class Link:
         if not self._try(time.monotonic() + deadline.left(_TRY)):
             self._backoff = min(_SLOWEST, max(0.05, self._backoff * 2))
             if deadline.passed:
+                self._dialler.close()
                 raise TimedOut(
                     f"no connection to {self._dialler.endpoint} at {self.address}: {self._dialler.reason}",
                     fix="is the process that binds it running? See `callsheet status`",
@@ -331,15 +372,19 @@ class Link:
     def drain(self, timeout: float | None) -> bool:
         """Wait until the other side has given all blocks back, also when the process should stop; whether it did."""
         deadline = Deadline(timeout)
-        if self._dialler.heeds_stop:
-            self._dialler.heeds_stop = False
-            self._watch()
+        self.ignore_stop()
         while self._flying:
             try:
                 self._step(deadline)
             except TimedOut:
                 return False
         return True
+
+    def ignore_stop(self) -> None:
+        """From now on waits go on although the process should stop: it hands over what it has."""
+        if self._dialler.heeds_stop:
+            self._dialler.heeds_stop = False
+            self._watch()
 
     def close(self) -> None:
         """End the connection; what is in flight may be lost, so `drain` first."""
