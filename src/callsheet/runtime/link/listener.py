@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import select
 import time
 from collections.abc import Callable
@@ -15,9 +16,10 @@ import zmq
 from callsheet.errors import UserError
 from callsheet.runtime.context import Context
 from callsheet.runtime.link import messages as m
-from callsheet.runtime.link.blocks import CAN_SHARE, Block, Blocks
+from callsheet.runtime.link.blocks import CAN_SHARE
 from callsheet.runtime.link.door import Door, host_identity
 from callsheet.runtime.link.frame import Frame
+from callsheet.runtime.link.peer import Peer
 from callsheet.runtime.link.wires import Full, Lost, MemoryWire, NetworkWire, parse
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
@@ -48,78 +50,6 @@ class Counts:
     refused: int = 0
     expelled: int = 0
     lost: int = 0
-
-
-class Peer:
-    """One link, as the listener sees it."""
-
-    def __init__(
-        self, listener: Listener, hello: m.Hello, schema: Schema | None, wire: NetworkWire, route: bytes
-    ) -> None:
-        self.name = hello.name
-        self.incarnation = hello.incarnation
-        self.hello = hello
-        self.schema = schema
-        self.wire: NetworkWire | MemoryWire = wire
-        self.route = route
-        self.alive = True
-        self.state: Any = None
-        """Whatever the pattern keeps about it."""
-        self._listener = listener
-        self._blocks = Blocks(listener.window)
-        self._flying: dict[int, Block] = {}
-        self._owed: list[int] = []
-
-    def reserve(self, size: int) -> Block | None:
-        """A block to fill and send; None while all are in flight."""
-        return self._blocks.take(size)
-
-    def send(self, header: m.Header, block: Block | None = None, length: int = 0) -> bool:
-        """Send; whether the peer was still there."""
-        released = self._owed.pop() if self._owed else m.NO_BLOCK
-        try:
-            self.wire.send_data(header, block, length, released)
-        except (Lost, Full):
-            self._listener.drop(self)
-            return False
-        if not self.wire.by_memory:
-            self._listener.touched()
-        if block is not None:
-            self._flying[block.index] = block
-        return True
-
-    def owe(self, block: int) -> None:
-        """A block of the peer's is done with; it is told so soon."""
-        self._owed.append(block)
-        if len(self._owed) * 2 >= self._listener.window:
-            self.pay()
-        else:
-            self._listener.owing.add(self)
-
-    def pay(self) -> None:
-        """Give all blocks back that are done with."""
-        if self._owed and self.alive:
-            blocks, self._owed = self._owed, []
-            try:
-                self.wire.send(m.encode_release(blocks))
-            except (Lost, Full):
-                self._listener.drop(self)
-            if not self.wire.by_memory:
-                self._listener.touched()
-
-    def given_back(self, index: int) -> None:
-        """The peer is done with a block of ours."""
-        block = self._flying.pop(index, None)
-        if block is None:
-            raise m.BadMessage(f"block {index} given back, which was not in flight")
-        self._blocks.give_back(block)
-
-    def close(self) -> None:
-        """Forget its memory."""
-        self.alive = False
-        self._blocks.close()
-        if isinstance(self.wire, MemoryWire):
-            self.wire.close()
 
 
 @dataclass
@@ -158,7 +88,7 @@ class Listener:
         self._noted: set[str] = set()
         self._touched = True
         address = context.bind(endpoint)
-        self._router = context.sockets.listener()
+        self._router = context.sockets.listener(address)
         try:
             self._router.bind(f"tcp://{address}")
         except zmq.ZMQError as error:
@@ -175,6 +105,9 @@ class Listener:
         self._router_fd = int(self._router.getsockopt(zmq.FD))
         self._poll.register(self._router_fd, select.EPOLLIN)
         self._poll.register(context.stop.fd, select.EPOLLIN)
+        self._awake = False
+        self._wake_fd, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._poll.register(self._wake_fd, select.EPOLLIN)
         if self._door:
             self._poll.register(self._door.socket.fileno(), select.EPOLLIN)
 
@@ -188,7 +121,7 @@ class Listener:
         self._touched = True
 
     def poll(self, timeout: float | None = None) -> list[Frame]:
-        """Messages that have come; waits for the first. Empty when the time is over."""
+        """Messages that have come; waits for the first. Empty when the time is over, or after `wake`."""
         deadline = Deadline(timeout)
         while True:
             if self._touched:
@@ -202,12 +135,17 @@ class Listener:
             self._sweep()
             if self._touched and not self._ready:
                 continue
-            if self._ready:
-                found, self._ready = self._ready, []
+            if self._ready or self._awake:
+                found, self._ready, self._awake = self._ready, [], False
                 return found
             self.context.stop.check()
             if deadline.passed:
                 return []
+
+    def wake(self) -> None:
+        """End the wait of the thread that polls; any thread may do that."""
+        with contextlib.suppress(OSError):  # full: it will wake anyway; closed: there is no wait
+            os.write(self._waker, b"x")
 
     def settle(self) -> None:
         """Give back every block that is done with."""
@@ -220,6 +158,9 @@ class Listener:
             self._take_memory(peer)
         elif fd == self._router_fd:
             self._touched = True
+        elif fd == self._wake_fd:
+            self._awake = True
+            os.read(fd, 4096)
         elif self._door and fd == self._door.socket.fileno():
             for new in self._door.knock():
                 self._poll.register(new, select.EPOLLIN)
@@ -406,3 +347,6 @@ class Listener:
             self._door.close()
         self._poll.close()
         self._router.close(0)
+        waker, self._waker = self._waker, -1
+        os.close(waker)
+        os.close(self._wake_fd)
