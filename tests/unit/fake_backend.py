@@ -12,6 +12,7 @@ from typing import Any
 from callsheet.backends.base import LogLine, LogQuery, Target
 from callsheet.backends.status import ContainerStatus, Phase, ReplicaStatus, RoleStatus, Status
 from callsheet.errors import UserError
+from callsheet.metrics.reading import ProcessMetrics
 
 
 def replica(role: str, index: int, phase: Phase = "Running", **more: Any) -> ReplicaStatus:
@@ -65,6 +66,7 @@ class FakeRun:
         self.lines = list(lines)
         self.asked: list[Any] = []
         self.stopped = threading.Event()
+        self.exported: list[ProcessMetrics] = []
 
     @property
     def id(self) -> str:
@@ -97,6 +99,9 @@ class FakeRun:
         for line in self.lines:
             if not targets or any(target.matches(line.role, line.index) for target in targets):
                 yield line
+
+    def metrics(self) -> list[ProcessMetrics]:
+        return self.exported
 
     def scale(self, replicas: Mapping[str, int]) -> Status:
         self.asked.append(("scale", dict(replicas)))

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from callsheet.backends.base import LogLine, ReplicaStatus, RoleStatus, Status
-from callsheet.cli import output, words
+from callsheet.cli import numbers, output, words
 from callsheet.cli.news import Event
 from callsheet.cli.screens import Shown
 from callsheet.cli.usage import Sampler
@@ -44,6 +44,7 @@ class LiveScreen:
         )
         self._sampler = Sampler()
         self._sampled = 0.0
+        self._numbers = numbers.Numbers()
         self._live.start()
 
     def lines(self, lines: Sequence[tuple[Shown, LogLine]]) -> None:
@@ -60,6 +61,7 @@ class LiveScreen:
         self._print(output.paint(f"● {who}{event.text}", event.style) + "\n")
 
     def refresh(self, runs: Sequence[Shown]) -> None:
+        self._numbers.follow(runs)
         if time.monotonic() >= self._sampled + _SAMPLE:
             self._sampled = time.monotonic()
             self._sample(runs)
@@ -69,6 +71,7 @@ class LiveScreen:
 
     def close(self) -> None:
         # The view would stay as it was in the middle of the run; the summary that follows says how it ended.
+        self._numbers.close()
         self._live.update(Text(""))
         self._live.transient = True
         self._live.stop()
@@ -141,7 +144,9 @@ def _roles(shown: Shown, status: Status, room: int) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True, header_style="dim")
     for name in ("ROLE", "READY", "RESTARTS", "CPU", "MEM", "UPTIME"):
         table.add_column(name, no_wrap=True, justify="left" if name == "ROLE" else "right")
-    table.add_column("LAST LINE", no_wrap=True, overflow="ellipsis", ratio=1)
+    # One column for both: a narrow screen cuts the line, which scrolls by above, and not the numbers.
+    last = "METRICS, LAST LINE" if shown.numbers else "LAST LINE"
+    table.add_column(last, no_wrap=True, overflow="ellipsis", ratio=1)
     for role in status.roles[:room]:
         replicas = [replica for replica in status.replicas if replica.role == role.name]
         table.add_row(*_row(shown, role, replicas))
@@ -159,7 +164,7 @@ def _row(shown: Shown, role: RoleStatus, replicas: Iterable[ReplicaStatus]) -> l
         f"{usage.cpu:.1f}" if usage else "-",
         words.size(usage.memory) if usage else "-",
         words.age(oldest + shown.since) if oldest is not None else "-",
-        _last_line(shown, role),
+        _metrics_and_last_line(shown, role),
     ]
 
 
@@ -172,9 +177,11 @@ def _ready(role: RoleStatus) -> Text:
     return text
 
 
-def _last_line(shown: Shown, role: RoleStatus) -> Text:
+def _metrics_and_last_line(shown: Shown, role: RoleStatus) -> Text:
+    found = shown.numbers.get(role.name)
+    cell = Text(f"{numbers.text(found)}  " if found else "")
     line = shown.last.get(role.name)
-    if line is None:
-        return Text("")
-    text = " ".join(words.clean(line.text, colours=False).split())
-    return Text(f"{line.index}: {text}" if role.wanted > 1 else text, style="dim")
+    if line is not None:
+        text = " ".join(words.clean(line.text, colours=False).split())
+        cell.append(f"{line.index}: {text}" if role.wanted > 1 else text, style="dim")
+    return cell

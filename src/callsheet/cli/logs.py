@@ -39,7 +39,7 @@ def command(
     TARGET is ROLE, ROLE/INDEX or ROLE/INDEX/CONTAINER. With -f, replicas that appear later are followed too.
     Without RUN it is the newest active run; `callsheet logs actor/0` works then as well.
     """
-    found, wanted = _chosen(options.backend(on), run, [base.Target.parse(text) for text in targets])
+    found, wanted = options.find_with_targets(options.backend(on), run, targets)
     status = found.status()
     for target in wanted:
         # A replica that is not there yet can be waited for, and one that was scaled away has left its log; a role
@@ -62,26 +62,6 @@ def command(
         write(f"{text}\n" if one else f"{prefixes.of(line)}{text}\n")
         if follow:
             sys.stdout.flush()
-
-
-def _chosen(
-    backend: base.Backend, run: str | None, targets: list[base.Target]
-) -> tuple[base.Run, list[base.Target]]:
-    """The run and the targets; the first word may be a target of the newest run when no run has that name."""
-    try:
-        return options.find(backend, run), targets
-    except UserError:
-        if run is None:
-            raise
-        try:
-            first = base.Target.parse(run)
-            newest = options.find(backend, None, quiet=True)
-            known = [role.name for role in newest.status().roles]
-        except UserError:
-            known = []
-        if not known or first.role not in known:
-            raise
-        return newest, [first, *targets]
 
 
 def _is_gone(status: base.Status, target: base.Target) -> bool:

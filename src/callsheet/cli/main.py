@@ -41,6 +41,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "ps": "List runs.",
         "status": "Show one run with its roles and replicas.",
         "logs": "Print the output of replicas.",
+        "metrics": "Print the newest metrics of replicas.",
         "exec": "Run a command with a replica's environment.",
         "cp": "Copy files to and from a replica.",
         "port-forward": "Reach a replica's port from this machine.",

@@ -211,6 +211,27 @@ def find(backend: base.Backend, reference: str | None, *, quiet: bool = False) -
     return backend.find(candidates[0].run)
 
 
+def find_with_targets(
+    backend: base.Backend, run: str | None, words: Sequence[str]
+) -> tuple[base.Run, list[base.Target]]:
+    """The run and the targets; the first word may be a target of the newest run when no run has that name."""
+    targets = [base.Target.parse(word) for word in words]
+    try:
+        return find(backend, run), targets
+    except UserError:
+        if run is None:
+            raise
+        try:
+            first = base.Target.parse(run)
+            newest = find(backend, None, quiet=True)
+            known = [role.name for role in newest.status().roles]
+        except UserError:
+            known = []
+        if not known or first.role not in known:
+            raise
+        return newest, [first, *targets]
+
+
 def check_target(status: base.Status, target: base.Target) -> None:
     """Refuse a role, index or container that the run does not have."""
     roles = [role.name for role in status.roles]

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from callsheet.backends.base import LogLine, Run, Status
 from callsheet.cli import output
@@ -17,6 +17,9 @@ from callsheet.cli.news import Event
 from callsheet.cli.prefix import Prefixes
 from callsheet.cli.usage import Usage
 from callsheet.cli.words import clean
+
+if TYPE_CHECKING:
+    from callsheet.metrics.reading import Shown as Number
 
 
 @dataclass(slots=True)
@@ -34,6 +37,8 @@ class Shown:
     """The newest line of each role."""
     usage: dict[str, Usage] = field(default_factory=dict)
     """Processor and memory of each role."""
+    numbers: dict[str, list[Number]] = field(default_factory=dict)
+    """What the role's own metrics say."""
 
     @property
     def done(self) -> bool:

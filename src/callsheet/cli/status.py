@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from callsheet.backends import base
-from callsheet.cli import options, output, words
+from callsheet.cli import numbers, options, output, words
 from callsheet.cli.watching import Redrawn
+
+if TYPE_CHECKING:
+    from callsheet.metrics.reading import Shown
 
 _WIDE = 120
 
@@ -26,23 +30,24 @@ def command(run: str | None, watch: bool, on: str, form: str | None) -> None:
     """
     found = options.find(options.backend(on), run)
     if not watch:
-        output.answer(shown(found.status(), form))
+        output.answer(_shown(found, found.status(), form))
         return
     last = None
     with Redrawn() as screen:
         for last in found.watch(1.0):
-            screen.show(shown(last, form), key=_without_clock(last))
+            screen.show(_shown(found, last, form), key=_without_clock(last))
     if last is not None and output.is_terminal(sys.stdout):
-        output.answer(shown(last, form))
+        output.answer(_shown(found, last, form))
 
 
-def shown(status: base.Status, form: str | None) -> str:
+def _shown(run: base.Run, status: base.Status, form: str | None) -> str:
     """The run in the wanted form."""
-    if form in ("json", "yaml"):
-        return output.structured(status.to_data(), form)
     if form == "name":
         return status.run
-    parts = [_head(status), _roles(status), _replicas(status, cut=form != "wide")]
+    metrics = numbers.of(run, ended=status.done)
+    if form in ("json", "yaml"):
+        return output.structured(status.to_data() | _metrics_data(metrics), form)
+    parts = [_head(status), _roles(status, metrics), _replicas(status, cut=form != "wide")]
     if form == "wide":
         parts.append(_containers(status))
     return "\n\n".join(parts)
@@ -68,12 +73,26 @@ def _head(status: base.Status) -> str:
     return "\n".join(f"{name.ljust(longest)}  {value}" for name, value in facts if value)
 
 
-def _roles(status: base.Status) -> str:
+def _metrics_data(metrics: dict[str, list[Shown]]) -> dict[str, Any]:
+    """Numbers by role and name; nothing when there are none."""
+    data = {
+        role: {number.name: {"value": number.value, "unit": number.unit} for number in found}
+        for role, found in metrics.items()
+    }
+    return {"metrics": data} if data else {}
+
+
+def _roles(status: base.Status, metrics: dict[str, list[Shown]]) -> str:
+    header = ["ROLE", "READY", "SUCCEEDED", "FAILED", "RESTARTS"]
     rows = [
-        (r.name, f"{r.ready}/{r.wanted}", str(r.succeeded), str(r.failed), str(r.restarts))
+        [r.name, f"{r.ready}/{r.wanted}", str(r.succeeded), str(r.failed), str(r.restarts)]
         for r in status.roles
     ]
-    return output.table(("ROLE", "READY", "SUCCEEDED", "FAILED", "RESTARTS"), rows)
+    if metrics:
+        header.append("METRICS")
+        for row in rows:
+            row.append(numbers.text(metrics.get(row[0], [])))
+    return output.table(header, rows)
 
 
 def _replicas(status: base.Status, *, cut: bool) -> str:

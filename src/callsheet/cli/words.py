@@ -39,6 +39,15 @@ def size(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
+def short(number: float) -> str:
+    """A number in at most five characters or so: ``0.0123``, ``195``, ``12.3k``, ``4.56M``."""
+    for factor, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(number) >= factor:
+            scale = 1e3 if unit == "k" else factor
+            return f"{number / scale:.3g}{unit}"
+    return f"{number:.0f}" if abs(number) >= 100 or number == int(number) else f"{number:.3g}"
+
+
 def count(number: int, noun: str) -> str:
     """``1 replica``, ``1,200 replicas``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,21 +1,19 @@
 """Counters, gauges and histograms of a process, and their way out: a Prometheus port, JSON lines, TensorBoard files.
 
-```python
-registry = Registry()
-steps = registry.counter("steps", "Environment steps.", shown=True)
-with Exporter(registry):
-    steps.add(64)
-```
+Names are loaded when first used: whoever only reads metrics does not wait for what exports them.
 """
 
 from __future__ import annotations
 
-from callsheet.metrics.definition import BYTES, COUNTS, SECONDS, exponential
-from callsheet.metrics.exporter import Exporter
-from callsheet.metrics.files import Sink
-from callsheet.metrics.instruments import Counter, Gauge, Histogram
-from callsheet.metrics.outlets import Outlets
-from callsheet.metrics.registry import Family, Registry
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from callsheet.metrics.definition import BYTES, COUNTS, SECONDS, exponential
+    from callsheet.metrics.exporter import Exporter
+    from callsheet.metrics.files import Sink
+    from callsheet.metrics.instruments import Counter, Gauge, Histogram
+    from callsheet.metrics.outlets import Outlets
+    from callsheet.metrics.registry import Family, Registry
 
 __all__ = [
     "BYTES",
@@ -31,3 +29,30 @@ __all__ = [
     "Sink",
     "exponential",
 ]
+
+_HOMES = {
+    "BYTES": "definition",
+    "COUNTS": "definition",
+    "Counter": "instruments",
+    "Exporter": "exporter",
+    "Family": "registry",
+    "Gauge": "instruments",
+    "Histogram": "instruments",
+    "Outlets": "outlets",
+    "Registry": "registry",
+    "SECONDS": "definition",
+    "Sink": "files",
+    "exponential": "definition",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'callsheet.metrics' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"callsheet.metrics.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -96,6 +96,8 @@ class Exporter:
         self._line = self._moment(last=False).line
         self._begin_files()
         self._begin_port()
+        if not self._writers and self.server is None:
+            return  # nobody would ever see what a thread found
         self._ended.acquire()
         threading.Thread(target=self._run, name="callsheet-metrics", daemon=True).start()
         _alive.add(self)
@@ -106,10 +108,9 @@ class Exporter:
         if not self._running:
             return
         self._running = False
-        _alive.discard(self)
-        self._say_last()
-        if self._uploader:
-            self._uploader.finish(LAST_WORDS)
+        if self in _alive:
+            self._say_last()
+            _alive.discard(self)
         if self.server:
             self.server.close()
         if not _alive:
@@ -201,6 +202,8 @@ class Exporter:
         self._asked.put(None)
         if self._ended.acquire(timeout=LAST_WORDS):
             self._ended.release()
+        if self._uploader:
+            self._uploader.finish(LAST_WORDS)
 
     def _abandon(self) -> None:
         """In a forked child: the thread, the files and the port are the parent's."""
@@ -249,8 +252,6 @@ def _on_sigterm(number: int, frame: FrameType | None) -> None:
     """Write the last lines, then end as if nobody had looked."""
     for exporter in list(_alive):
         exporter._say_last()
-        if exporter._uploader:
-            exporter._uploader.finish(LAST_WORDS)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGTERM)
 

@@ -67,6 +67,11 @@ class Outlets:
         )
 
 
+def serves_metrics(endpoint: str) -> bool:
+    """Whether metrics are served on an endpoint of this name. A name belongs to one role, so each may have its own."""
+    return endpoint == ENDPOINT or endpoint.endswith(f"-{ENDPOINT}")
+
+
 def _address(env: Mapping[str, str]) -> str:
     """The endpoint's own address. Only the container that binds an endpoint has this variable, so it is ours."""
     plain = contract.endpoint_variable(ENDPOINT, contract.ENDPOINT_BIND)

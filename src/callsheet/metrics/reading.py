@@ -10,10 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from callsheet.metrics.lines import merge
+from callsheet.metrics.outlets import split_address
 
 TAIL: Final = 64 * 1024
 """Bytes read from the end of a file at first; more only for a line that is longer."""
 LONGEST_LINE: Final = 4 * 1024 * 1024
+REQUEST: Final = (
+    b"GET /metrics HTTP/1.1\r\nHost: metrics\r\nAccept: application/json\r\nConnection: close\r\n\r\n"
+)
+"""What to send to a process's port for its newest line."""
 STALE: Final = 3
 """A line older than so many of its intervals tells nothing about a process that should still be writing."""
 
@@ -104,6 +109,32 @@ def newest(path: str) -> ProcessMetrics | None:
                 tail *= 4
     except OSError:
         return None
+
+
+def from_response(data: bytes) -> ProcessMetrics | None:
+    """What a port answered to `REQUEST`."""
+    head, _, body = data.partition(b"\r\n\r\n")
+    return parse(body) if head.startswith(b"HTTP/1.1 200 ") else None
+
+
+def ask(address: str, patience: float = 1.0) -> ProcessMetrics | None:
+    """The newest metrics of the process that serves them there; None when it does not answer in time."""
+    import socket
+
+    data = b""
+    limit = time.monotonic() + patience
+    try:
+        with socket.create_connection(split_address(address), patience) as connection:
+            connection.sendall(REQUEST)
+            while len(data) <= LONGEST_LINE and (left := limit - time.monotonic()) > 0:
+                connection.settimeout(left)
+                piece = connection.recv(1 << 16)
+                if not piece:
+                    return from_response(data)
+                data += piece
+    except OSError:
+        pass
+    return None
 
 
 class Reader:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -107,14 +108,23 @@ def _send(connection: socket.socket, session: WebSocketSession, over: threading.
             session.close()
 
 
-def _receive(session: WebSocketSession) -> Iterator[bytes]:
-    """The pod's bytes, until the pod has sent all."""
+def ask(api: Api, pod: str, port: int, request: bytes, patience: float) -> bytes:
+    """Send some bytes to a port of a pod; what it answers until it has sent all."""
+    limit = time.monotonic() + patience
+    what = f"ask port {port} of the pod {pod}"
+    with api.websocket(pod, "portforward", [("ports", str(port))], _PROTOCOLS, what) as session:
+        session.send_bytes(bytes((_DATA,)) + request)
+        return b"".join(_receive(session, lambda: max(0.01, limit - time.monotonic())))
+
+
+def _receive(session: WebSocketSession, left: Callable[[], float | None] = lambda: None) -> Iterator[bytes]:
+    """The pod's bytes, until the pod has sent all; `left` says how long to wait for the next."""
     from httpx2.websockets import WebSocketDisconnect
 
     begun: set[int] = set()
     try:
         while True:
-            message = session.receive_bytes(timeout=None)
+            message = session.receive_bytes(timeout=left())
             channel, data = message[0], message[1:]
             if channel not in begun:
                 begun.add(channel)  # the first message of a channel repeats the port

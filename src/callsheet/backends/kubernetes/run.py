@@ -25,7 +25,9 @@ from callsheet.backends.kubernetes.status import Assessment, Observed, assess, i
 from callsheet.errors import RetryError, UserError
 
 if TYPE_CHECKING:
+    from callsheet.backends.kubernetes.metrics import PodMetrics
     from callsheet.backends.kubernetes.portforward import Forward
+    from callsheet.metrics.reading import ProcessMetrics
 
 _SLOWEST_LOOK = 5.0
 _LAST_WORDS = 3
@@ -45,6 +47,7 @@ class KubernetesRun:
         """Whether this client ends the run when its file says so."""
         self.kept = KeptRun.of(experiment, run)
         self._words: dict[tuple[str, int], str] = {}
+        self._metrics: PodMetrics | None = None
 
     def attach(self) -> None:
         """End the run by its rules from now on, and keep the logs that pass."""
@@ -242,6 +245,14 @@ class KubernetesRun:
         from callsheet.backends.kubernetes.portforward import Forward
 
         return Forward(self.api, lambda: self.pod(target), remote, local, tell)
+
+    def metrics(self) -> list[ProcessMetrics]:
+        """The newest metrics of the pods whose role serves them on a port."""
+        from callsheet.backends.kubernetes.metrics import PodMetrics
+
+        if self._metrics is None:
+            self._metrics = PodMetrics(self.api, self.experiment, self.id, self.endpoints())
+        return self._metrics.read()
 
     def endpoints(self) -> dict[str, tuple[str, int]]:
         """Role and port of each endpoint."""

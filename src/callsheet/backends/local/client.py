@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from callsheet import contract
 from callsheet.backends.base import LogLine, LogQuery, Status, Target
@@ -20,6 +20,10 @@ from callsheet.backends.local.supervisor import strays
 from callsheet.backends.local.supervisor.files import Layout
 from callsheet.backends.local.supervisor.guard import mark_lost
 from callsheet.errors import NoSuchProgram, RetryError, UserError
+
+if TYPE_CHECKING:
+    from callsheet.backends.local.metrics import LocalMetrics
+    from callsheet.metrics.reading import ProcessMetrics
 
 TIMEOUT = 10.0
 ASK_EVERY = 1.0
@@ -36,6 +40,7 @@ class LocalRun:
         self.experiment = folder.parent.name
         self._asked = 0.0
         self._answers = True
+        self._metrics: LocalMetrics | None = None
         self._leash = leash.detach() if leash else None
         """While this end is open the run goes on: it stops when the program that started it goes away. A bare
         descriptor, which outlives this handle: dropping the handle does not end the run."""
@@ -116,6 +121,14 @@ class LocalRun:
     def logs(self, query: LogQuery | None = None) -> Iterator[LogLine]:
         """Lines of output."""
         return read_logs(self.layout.logs, query or LogQuery(), self._has_ended)
+
+    def metrics(self) -> list[ProcessMetrics]:
+        """The newest metrics of every process that exports some."""
+        from callsheet.backends.local.metrics import LocalMetrics
+
+        if self._metrics is None:
+            self._metrics = LocalMetrics(self.layout)
+        return self._metrics.read()
 
     def _has_ended(self) -> bool:
         """Whether nothing will be written any more; cheap enough to ask many times a second."""
