@@ -8,7 +8,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from callsheet import contract
@@ -18,6 +18,11 @@ from callsheet.runtime.link.sockets import Sockets
 from callsheet.runtime.stop import Stop, Stopping
 
 log = logging.getLogger("callsheet.runtime")
+
+
+def new_incarnation() -> int:
+    """A number for one life of a process or a server: later ones are larger, as far as clocks agree."""
+    return (time.time_ns() // 1000 << 10 | random.getrandbits(10)) & ((1 << 63) - 1)
 
 
 class Context:
@@ -61,7 +66,7 @@ class Context:
         self.keys = None if plaintext else keys
         self.memory = memory
         """Whether peers on the same machine may exchange memory."""
-        self.incarnation = (time.time_ns() // 1000 << 10 | random.getrandbits(10)) & ((1 << 63) - 1)
+        self.incarnation = new_incarnation()
         """Different for each start of a process, and larger for later ones as far as clocks agree."""
         self.stop = Stop()
         self.sockets = Sockets(self.keys)
@@ -69,6 +74,7 @@ class Context:
         self._environ: Mapping[str, str] = {}
         self._book = ""
         self._links: dict[tuple[str, str], int] = {}
+        self._at_close: list[Callable[[], None]] = []
 
     @staticmethod
     def from_env(environ: Mapping[str, str] | None = None) -> Context:
@@ -174,7 +180,13 @@ class Context:
         self.close()
         return kind is not None and issubclass(kind, Stopping)
 
+    def at_close(self, close: Callable[[], None]) -> None:
+        """Have something closed before the sockets are, because it uses them in a thread of its own."""
+        self._at_close.append(close)
+
     def close(self) -> None:
         """Close what is open."""
+        while self._at_close:
+            self._at_close.pop()()
         self.sockets.close()
         self.stop.close()

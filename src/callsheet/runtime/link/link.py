@@ -98,6 +98,16 @@ class Link:
         return len(self._flying)
 
     @property
+    def flying_items(self) -> int:
+        """Items in those blocks."""
+        return sum(flying.header.count for flying in self._flying.values())
+
+    @property
+    def free(self) -> int:
+        """Blocks that can be filled now."""
+        return self._blocks.free
+
+    @property
     def address(self) -> str:
         """Where the other side is."""
         return self._dialler.address
@@ -192,6 +202,17 @@ class Link:
                 self._wire.send_data(header, block, length)
             except (Full, Lost):
                 self._lost()
+
+    def tell(self, header: m.Header) -> bool:
+        """Send a message without arrays if there is a connection now; whether there was. It may be lost."""
+        if self._wire is None:
+            return False
+        try:
+            self._wire.send_data(header, None, 0)
+        except (Full, Lost):
+            self._lost()
+            return False
+        return True
 
     def forget(self) -> None:
         """Do not send again what is in flight. The other side may still look at it: new memory takes its place."""

@@ -1,0 +1,235 @@
+"""The side that publishes: a copy into memory that readers can map, and a thread that serves them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from types import TracebackType
+
+import numpy as np
+
+from callsheet.errors import BugError, UserError
+from callsheet.runtime.context import Context, new_incarnation
+from callsheet.runtime.link.frame import Frame
+from callsheet.runtime.link.listener import Listener, Pattern
+from callsheet.runtime.link.messages import LARGEST_PAYLOAD, BadMessage, Header, Hello
+from callsheet.runtime.link.peer import Peer
+from callsheet.runtime.parameters import words
+from callsheet.runtime.parameters.shelf import Shelf, Stored, arrays_at
+from callsheet.runtime.parameters.words import Version
+from callsheet.runtime.schema import Schema
+from callsheet.runtime.stop import Stopping
+
+log = logging.getLogger("callsheet.runtime")
+_PATIENCE = 2.0
+"""Seconds that a reader may keep a snapshot while others wait for it."""
+
+
+@dataclass
+class _Counts:
+    published: int = 0
+    published_bytes: int = 0
+    publish_seconds: float = 0.0
+    sent: int = 0
+    sent_bytes: int = 0
+    notices: int = 0
+
+
+class ParameterServer:
+    """Publishes parameters to any number of readers. `publish` copies once and returns; a thread does the rest.
+
+    The arrays may be anything that NumPy sees as an array: a network's weights, statistics to normalise with, a step
+    counter. Readers get all arrays of one version, never a mix, and always the latest::
+
+        with Context.from_env() as ctx, ParameterServer(ctx, "parameters") as server:
+            for version in range(1000):
+                server.publish(version, {"weights": np.zeros((64, 4), "f4"), "mean": np.zeros(4)})
+
+    Versions are whole numbers that only grow. A server that was started again may begin anywhere, for instance with
+    the version of its checkpoint: readers see a new `incarnation`.
+    """
+
+    def __init__(self, context: Context, endpoint: str) -> None:
+        self.incarnation = new_incarnation()
+        self._counts = _Counts()
+        self._shelf = Shelf()
+        self._schema: Schema | None = None
+        self._publishing = threading.Lock()
+        self._fetching: dict[Peer, Version] = {}
+        self._watching: dict[Peer, Version] = {}
+        self._told = Version()
+        self._hindered = False
+        self._closed = False
+        self._failure: BaseException | None = None
+        self._context = context
+        self._listener = Listener(context, endpoint, Pattern(words.PATTERN, self._accept, self._gone))
+        self._thread = threading.Thread(target=self._serve, name=f"callsheet-{endpoint}", daemon=True)
+        self._thread.start()
+        context.at_close(self.close)
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return self._listener.address
+
+    @property
+    def version(self) -> int:
+        """The latest version; -1 before the first."""
+        return self._shelf.latest.number
+
+    def publish(self, version: int, arrays: Mapping[str, object]) -> None:
+        """Make these arrays the latest. They are copied, and may be changed as soon as this returns."""
+        begun = time.perf_counter()
+        with self._publishing:
+            self._check(version)
+            found, schema = self._known(arrays)
+            size = arrays_at(schema) + schema.layout(1).nbytes
+            if size > LARGEST_PAYLOAD:
+                raise UserError(
+                    f"parameters of {size:,} bytes are larger than {LARGEST_PAYLOAD:,}",
+                    fix="publish them in parts, on endpoints of their own",
+                )
+            stored = self._shelf.blank(size)
+            try:
+                stored.write(Version(self.incarnation, version), schema, found)
+            except BaseException:
+                self._shelf.put_back(stored)
+                raise
+            self._shelf.show(stored)
+            self._listener.wake()
+            counts = self._counts
+            counts.published += 1
+            counts.published_bytes += size
+            counts.publish_seconds += time.perf_counter() - begun
+
+    def _check(self, version: int) -> None:
+        if self._failure is not None:
+            raise BugError(f"the thread that serves parameters ended: {self._failure!r}") from self._failure
+        if self._closed:
+            raise UserError("the parameter server is closed", fix="publish before close()")
+        if not 0 <= version <= words.LARGEST_VERSION:
+            raise UserError(f"version {version} is not possible", fix="versions are 0 or larger")
+        if version <= self.version:
+            raise UserError(
+                f"version {version} is not newer than {self.version}, which is published",
+                fix="versions only grow; a process that starts again may begin anywhere",
+            )
+
+    def _known(self, arrays: Mapping[str, object]) -> tuple[dict[str, np.ndarray], Schema]:
+        if self._schema is not None:
+            with contextlib.suppress(UserError):
+                return self._schema.check(arrays), self._schema
+        self._schema = Schema.of(arrays)
+        return {name: np.asarray(value) for name, value in arrays.items()}, self._schema
+
+    def _accept(self, hello: Hello, schema: Schema | None) -> bytes:
+        latest = self._shelf.latest
+        return words.encode(Version(self.incarnation, latest.number))
+
+    def _gone(self, peer: Peer) -> None:
+        self._fetching.pop(peer, None)
+        self._watching.pop(peer, None)
+
+    def _serve(self) -> None:
+        try:
+            while not self._closed:
+                for frame in self._listener.poll(_PATIENCE / 4 if self._hindered else None):
+                    self._take(frame)
+                if self._told != self._shelf.latest:
+                    self._tell()
+                elif self._hindered:
+                    self._answer_all()
+        except Stopping:
+            pass
+        except BaseException as error:  # the next publish says so
+            self._failure = error
+            log.exception("the thread that serves parameters ended")
+        finally:
+            self._listener.close()
+
+    def _take(self, frame: Frame) -> None:
+        peer, header = frame.peer, frame.header
+        try:
+            wanted = words.decode(header.body)
+            if header.verb == words.FETCH:
+                self._watching.pop(peer, None)
+                if not self._answer(peer, wanted):
+                    self._fetching[peer] = wanted
+            elif header.verb == words.WATCH:
+                self._fetching.pop(peer, None)
+                self._watching[peer] = wanted
+                self._notice(peer, wanted, self._shelf.latest)
+            else:
+                raise BadMessage(f"the word {header.verb}")
+        except BadMessage as error:
+            self._listener.expel(peer, str(error))
+
+    def _tell(self) -> None:
+        """A new version is there."""
+        self._told = latest = self._shelf.latest
+        self._answer_all()
+        for peer, wanted in list(self._watching.items()):
+            self._notice(peer, wanted, latest)
+
+    def _answer_all(self) -> None:
+        self._hindered = False
+        for peer, wanted in list(self._fetching.items()):
+            self._answer(peer, wanted)
+        if self._hindered and self._shelf.retire(time.monotonic() - _PATIENCE):
+            self._answer_all()
+
+    def _answer(self, peer: Peer, wanted: Version) -> bool:
+        stored = self._shelf.lend(wanted)
+        if stored is None:
+            self._hindered = self._hindered or self._shelf.latest.newer_than(wanted)
+            return False
+        self._fetching.pop(peer, None)
+        self._watching[peer] = stored.version
+        self._counts.sent += 1
+        self._counts.sent_bytes += stored.length
+        peer.lend(stored.header, stored.block, stored.length, partial(self._came_back, stored))
+        return True
+
+    def _came_back(self, stored: Stored) -> None:
+        self._shelf.came_back(stored)
+        if self._hindered:
+            self._listener.wake()
+
+    def _notice(self, peer: Peer, wanted: Version, latest: Version) -> None:
+        if latest.newer_than(wanted):
+            self._watching.pop(peer, None)
+            self._counts.notices += 1
+            peer.send(Header(words.NOTICE, version=latest.number, body=words.encode(latest)))
+
+    def counts(self) -> dict[str, float]:
+        """Numbers for the metrics."""
+        return {
+            **asdict(self._counts),
+            "version": self.version,
+            "readers": len(self._listener.peers),
+            "lent": self._shelf.lent,
+            "retired": self._shelf.retired,
+            "memory_bytes": self._shelf.memory,
+            "refused": self._listener.counts.refused,
+        }
+
+    def close(self) -> None:
+        """Stop serving. Readers keep what they have."""
+        with self._publishing:
+            self._closed = True
+            self._listener.wake()
+            self._thread.join()
+            self._shelf.close()
+
+    def __enter__(self) -> ParameterServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
