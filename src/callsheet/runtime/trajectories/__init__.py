@@ -1,0 +1,7 @@
+"""Rollouts from many writers to one or many readers: bounded, in order, each once."""
+
+from callsheet.runtime.trajectories.batches import Batch
+from callsheet.runtime.trajectories.reader import TrajectoryReader
+from callsheet.runtime.trajectories.writer import TrajectoryWriter
+
+__all__ = ["Batch", "TrajectoryReader", "TrajectoryWriter"]

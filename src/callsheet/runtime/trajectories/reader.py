@@ -1,0 +1,242 @@
+"""The learner's end: rollouts of all writers, copied once, straight into the arrays of a batch."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from callsheet.errors import UserError
+from callsheet.runtime.context import Context
+from callsheet.runtime.link import messages as m
+from callsheet.runtime.link.frame import Frame
+from callsheet.runtime.link.link import TimedOut
+from callsheet.runtime.link.listener import Listener, Pattern, Refuse
+from callsheet.runtime.schema import Schema
+from callsheet.runtime.stop import Deadline
+from callsheet.runtime.stream.lane import MARKS
+from callsheet.runtime.stream.ledger import Cursor, Ledger
+from callsheet.runtime.trajectories.batches import Assembly, Axis, Batch, check_axis
+from callsheet.runtime.trajectories.pieces import PATTERN, Filled, Piece, Tally, open_frame
+
+
+class TrajectoryReader:
+    """Reads batches of rollouts. Writers that are faster than it wait.
+
+    A learner::
+
+        with Context.from_env() as ctx, TrajectoryReader(ctx, "trajectories", axis=1) as reader:
+            while True:
+                batch = reader.read(32)             # 32 rollouts [T, B, ...] as [T, 32 * B, ...]
+                reader.version = learn(batch.arrays, batch.fresh)
+
+    `read` copies each rollout once, from the writer's memory or from the network, into arrays that are made once. A
+    batch is valid until the next `read` but one (`buffers=2`); or pass arrays of your own as ``out``.
+
+    To lose nothing when the learner dies, store `cursor()` together with what you made of the batches, then call
+    `durable(cursor)`; a learner that starts again passes ``cursor=`` what it finds there.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        endpoint: str,
+        schema: Schema | None = None,
+        *,
+        window: int = 4,
+        axis: Axis = None,
+        max_policy_lag: int | None = None,
+        cursor: Mapping[str, Sequence[Sequence[int]]] | None = None,
+        buffers: int = 2,
+    ) -> None:
+        if not 1 <= window <= m.MOST_BLOCKS // 2 or buffers < 2:
+            raise UserError(
+                f"window is {window} and buffers {buffers}",
+                fix=f"a window has 1 to {m.MOST_BLOCKS // 2} frames, and a reader at least 2 buffers",
+            )
+        self.version = 0
+        """The policy's version now: what items lag behind. The learner sets it."""
+        self.max_policy_lag = max_policy_lag
+        """Items that lag more than this are masked in `Batch.fresh` and counted; None: none are."""
+        self.schema: Schema | None = None
+        """What items look like: as given, or as the first writer says."""
+        self._context = context
+        self._axis = axis
+        self._buffers = buffers
+        self._ledger = Ledger(cursor)
+        self._backlog: deque[Frame | Piece] = deque()
+        self._assembly: Assembly | None = None
+        self._filled: Filled | None = None
+        self._tally = Tally()
+        if schema is not None:
+            self._learn(schema)
+        self._listener = Listener(
+            context,
+            endpoint,
+            Pattern(PATTERN, accept=self._accept, takes=lambda: self.schema),
+            window=window,
+        )
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return self._listener.address
+
+    @property
+    def writers(self) -> list[str]:
+        """Names of all writers that were heard of; `Batch.writers` are places in it."""
+        return self._ledger.names
+
+    @property
+    def pending(self) -> int:
+        """Items that are here already of the batch that a timed-out `read` was waiting for."""
+        return self._filled.count if self._filled else 0
+
+    def read(
+        self, batch: int, timeout: float | None = None, out: Mapping[str, np.ndarray] | None = None
+    ) -> Batch:
+        """So many items, as soon as they are there. When the time is over, what has come counts for the next call."""
+        if batch < 1:
+            raise UserError(f"a batch has at least 1 item, not {batch}", fix="read(32)")
+        self._context.stop.check()
+        deadline = Deadline(timeout)
+        self._backlog.extend(self._listener.poll(0))
+        while self.schema is None:
+            self._wait(deadline, 0, batch)
+        filled = self._begin(batch, out)
+        while filled.count < batch:
+            if self._backlog:
+                self._take(filled)
+            else:
+                self._wait(deadline, filled.count, batch)
+        self._filled = None
+        self._listener.settle()  # writers go on while the caller computes
+        self._tally.batch(filled, self.version, self.max_policy_lag)
+        return filled.batch
+
+    def cursor(self) -> Cursor:
+        """What was read so far, of which writer: to be stored with what was made of it. It can be written as JSON."""
+        return self._ledger.cursor()
+
+    def durable(self, cursor: Mapping[str, Sequence[Sequence[int]]]) -> None:
+        """All that this cursor covers survives the death of this process: writers may forget it."""
+        news = self._ledger.durable(cursor)
+        for peer in self._listener.peers:
+            if peer.name in news:
+                body = self._ledger.marks(peer.name, peer.incarnation)
+                peer.send(m.Header(MARKS, body=body))
+
+    def counts(self) -> dict[str, float]:
+        """How it is going, in numbers; `waited` are the seconds that `read` had to wait for items."""
+        backlog = sum(one.header.count if isinstance(one, Frame) else one.left for one in self._backlog)
+        listener = self._listener.counts
+        return {
+            **self._tally.counts(),
+            "waiting": backlog,
+            "writers": len(self._listener.peers),
+            "frames": listener.frames,
+            "bytes": listener.bytes,
+            "hellos": listener.hellos,
+            "refused": listener.refused,
+            "expelled": listener.expelled,
+            "lost": listener.lost,
+        }
+
+    def lags(self) -> dict[int, int]:
+        """How many items lagged up to 0, 1, 3, 7, 15, ... versions."""
+        return self._tally.lags()
+
+    def close(self) -> None:
+        """Stop reading; writers keep what was not read and wait for the next reader."""
+        self._backlog.clear()
+        self._filled = self._assembly = None
+        self._listener.close()
+
+    def __enter__(self) -> TrajectoryReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _learn(self, schema: Schema) -> None:
+        if not schema.fixed:
+            raise UserError(f"some lengths are free in {schema}", fix="give every array one shape")
+        check_axis(schema, self._axis)
+        self.schema = schema
+
+    def _accept(self, hello: m.Hello, schema: Schema | None) -> bytes:
+        if schema is None:
+            raise Refuse("it does not say which arrays it writes")
+        if self.schema is None:
+            try:
+                self._learn(schema)
+            except UserError as error:
+                raise Refuse(error.message) from None
+        elif schema.hash != self.schema.hash:
+            raise Refuse(
+                f"its arrays are not those of the reader: {schema.difference(self.schema)}",
+                schema=self.schema,
+            )
+        return self._ledger.marks(hello.name, hello.incarnation)
+
+    def _wait(self, deadline: Deadline, have: int, batch: int) -> None:
+        begun = time.monotonic()
+        frames = self._listener.poll(deadline.left() if deadline.at is not None else None)
+        self._tally.waited += time.monotonic() - begun
+        self._backlog.extend(frames)
+        if not frames and deadline.passed:
+            raise TimedOut(
+                f"{have} of {batch} items came in time",
+                fix="they count for the next read: just call it again",
+            )
+
+    def _begin(self, batch: int, out: Mapping[str, np.ndarray] | None) -> Filled:
+        assert self.schema is not None
+        filled = self._filled
+        if filled is not None:
+            if len(filled.batch) == batch and filled.out is out:
+                return filled
+            self._backlog.extendleft(reversed(filled.pieces()))  # into other arrays than was thought
+        if self._assembly is None or self._assembly.count != batch:
+            self._assembly = Assembly(self.schema, self._axis, batch, self._buffers)
+        self._filled = Filled(self._assembly.next(out), out)
+        return self._filled
+
+    def _take(self, filled: Filled) -> None:
+        """Copy as much as fits of the first frame that waits; frames stay in their order, so that one which was sent
+        again is seen only when the first of its kind is done with."""
+        first = self._backlog[0]
+        if isinstance(first, Frame):
+            piece = self._open(first)
+            if piece is None:
+                self._backlog.popleft()
+                return
+            self._backlog[0] = first = piece
+        if filled.take(first) == 0:
+            self._backlog.popleft()
+            first.release()
+
+    def _open(self, frame: Frame) -> Piece | None:
+        peer: Any = frame.peer
+        assert self.schema is not None
+        try:
+            state = peer.state
+            if state is None:
+                sender = self._ledger.sender(peer.name)
+                state = peer.state = (sender.number, sender.track(peer.incarnation))
+            piece = open_frame(frame, self.schema, *state)
+        except m.BadMessage as error:
+            self._tally.bad += 1
+            self._listener.expel(peer, str(error))
+            return None
+        self._tally.opened(piece)
+        if piece.left == 0:
+            frame.release()
+            return None
+        return piece

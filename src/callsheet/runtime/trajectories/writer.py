@@ -1,0 +1,144 @@
+"""The actor's end: rollouts go out in the order of writing, and a slow learner makes the actor wait."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from types import TracebackType
+
+import numpy as np
+
+from callsheet.errors import UserError
+from callsheet.runtime.context import Context
+from callsheet.runtime.link.messages import MOST_BLOCKS
+from callsheet.runtime.schema import Schema
+from callsheet.runtime.stream.durable import DurableLane
+from callsheet.runtime.stream.lane import Lane
+from callsheet.runtime.trajectories.pieces import PATTERN
+from callsheet.runtime.trajectories.spread import Spread
+
+log = logging.getLogger("callsheet.runtime")
+KEEP = 64 * 1024 * 1024
+
+
+class TrajectoryWriter:
+    """Writes rollouts: dictionaries of arrays, usually `[T, B, ...]`, all of the same names, types and shapes.
+
+    An actor::
+
+        with Context.from_env() as ctx, TrajectoryWriter(ctx, "trajectories") as writer:
+            while True:
+                writer.write(roll_out(policy), version=policy.version)
+
+    A rollout is copied once, by `write`; small ones travel together. When `window` frames are on their way, `write`
+    waits until the reader has taken one. Reconnecting, and sending again what a reader did not take, is done inside.
+
+    With ``durable=True`` what the reader has not made durable is kept, up to `keep` bytes, and sent again to a reader
+    that was started anew: nothing is lost as long as this process lives. `durable` says how far it is; `previous` the
+    same for earlier starts of this replica.
+
+    With ``spread=True`` rollouts are distributed over all readers of the endpoint.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        endpoint: str,
+        schema: Schema | None = None,
+        *,
+        window: int = 4,
+        durable: bool = False,
+        keep: int = KEEP,
+        connect_to: str | None = None,
+        spread: bool = False,
+    ) -> None:
+        if spread and (durable or connect_to):
+            raise UserError(
+                "spread=True goes with neither durable=True nor connect_to",
+                fix="what must not be lost goes to one reader: leave spread out",
+            )
+        if not 1 <= window <= MOST_BLOCKS // 2:
+            raise UserError(f"a window of {window} frames", fix=f"1 to {MOST_BLOCKS // 2}")
+        self.incarnation = context.incarnation
+        """Which start of this process it is: readers see it in `Batch.incarnations`."""
+        self._context = context
+        self._endpoint = endpoint
+        self._lane: Lane | None = None
+        self._spread: Spread | None = None
+        address = connect_to or ""
+        if spread:
+            self._spread = Spread(context, endpoint, schema, window)
+        elif durable:
+            self._lane = DurableLane(
+                context, endpoint, PATTERN, schema=schema, address=address, window=window, keep=keep
+            )
+        else:
+            self._lane = Lane(context, endpoint, PATTERN, schema=schema, address=address, window=window)
+        self._way: Lane | Spread = self._lane or self._spread  # type: ignore[assignment]
+
+    def write(self, arrays: Mapping[str, object], version: int = 0, timeout: float | None = None) -> int:
+        """Copy a rollout and send it; `version` is that of the policy that made it. Its sequence, from 1."""
+        return self._way.put(arrays, version, timeout)
+
+    def connect(self, timeout: float | None = None) -> None:
+        """Have a connection, which `write` makes otherwise; the schema must be known."""
+        self._way.connect(timeout)
+
+    def rollout(
+        self, version: int = 0, timeout: float | None = None
+    ) -> AbstractContextManager[dict[str, np.ndarray]]:
+        """A rollout to be filled in place, step by step, and sent at the end of the block; it saves a copy::
+
+        with writer.rollout(version) as arrays:
+            for t in range(T):
+                arrays["observation"][t] = observation
+        """
+        return self._way.fill(version, timeout)
+
+    def flush(self, timeout: float | None = None, *, durable: bool = False) -> None:
+        """Wait until the reader has everything; or, for a durable writer, until everything is durable."""
+        if self._lane is not None:
+            self._lane.flush(timeout, durable=durable)
+        elif durable:
+            raise UserError("nothing becomes durable with spread=True", fix="leave spread out")
+        elif self._spread is not None:
+            self._spread.flush(timeout)
+
+    @property
+    def durable(self) -> int:
+        """The sequence up to which everything is durable; the reader says so with `durable(cursor)`."""
+        lane = self._one_lane()
+        lane.poll()
+        return lane.durable
+
+    @property
+    def previous(self) -> tuple[tuple[int, int], ...]:
+        """How far earlier starts of this replica came: their incarnations and what is durable of each. Items that a
+        killed process had sent may become durable later, so look again with `durable`."""
+        return self._one_lane().previous
+
+    def counts(self) -> dict[str, float]:
+        """How it is going, in numbers; `waited` are the seconds that `write` had to wait for the reader."""
+        return self._way.counts()
+
+    def close(self, timeout: float | None = 5.0) -> None:
+        """Hand over what is left, also when the process was asked to stop, and end; what nobody takes is told."""
+        before = self.counts()["dropped"]
+        self._way.close(timeout)
+        dropped = int(self.counts()["dropped"] - before)
+        if dropped:
+            log.warning("%s: %d items were dropped, the reader did not take them", self._endpoint, dropped)
+
+    def __enter__(self) -> TrajectoryWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _one_lane(self) -> Lane:
+        if self._lane is None:
+            raise UserError("nothing becomes durable with spread=True", fix="leave spread out")
+        return self._lane
