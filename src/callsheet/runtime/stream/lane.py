@@ -64,6 +64,7 @@ class Lane:
             address=address,
             blocks=window,
             on_up=self._up,
+            body=self._hello,
             on_data=self._told,
         )
         self.packing: Packing | None = None
@@ -226,7 +227,11 @@ class Lane:
         """Let the next call raise it."""
         self._error = error
 
-    # What keeping adds to.
+    # What keeping, and other patterns, add to.
+
+    def _hello(self) -> bytes:
+        """What else the receiver is told when a connection is made."""
+        return b""
 
     def _room(self, timeout: float | None) -> Slots:
         assert self.packing is not None

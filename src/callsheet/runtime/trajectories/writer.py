@@ -15,8 +15,8 @@ from callsheet.runtime.link.messages import MOST_BLOCKS
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stream.durable import DurableLane
 from callsheet.runtime.stream.lane import Lane
+from callsheet.runtime.stream.spread import Spread
 from callsheet.runtime.trajectories.pieces import PATTERN
-from callsheet.runtime.trajectories.spread import Spread
 
 log = logging.getLogger("callsheet.runtime")
 KEEP = 64 * 1024 * 1024
@@ -68,7 +68,12 @@ class TrajectoryWriter:
         self._spread: Spread | None = None
         address = connect_to or ""
         if spread:
-            self._spread = Spread(context, endpoint, schema, window)
+            self._spread = Spread(
+                context,
+                endpoint,
+                schema,
+                lambda to, what: Lane(context, endpoint, PATTERN, schema=what, address=to, window=window),
+            )
         elif durable:
             self._lane = DurableLane(
                 context, endpoint, PATTERN, schema=schema, address=address, window=window, keep=keep

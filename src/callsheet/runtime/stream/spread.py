@@ -1,10 +1,10 @@
-"""Items distributed over all readers of an endpoint, which come and go."""
+"""Items distributed over all receivers of an endpoint, which come and go."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -14,23 +14,29 @@ from callsheet.runtime.link.link import TimedOut
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
 from callsheet.runtime.stream.lane import Lane
-from callsheet.runtime.trajectories.pieces import PATTERN
 
 _LOOK = 1.0
-"""Seconds between two looks at the list of readers."""
+"""Seconds between two looks at the list of receivers."""
 _LEAVE = 10.0
-"""Seconds that a reader which left the list has to take what is on its way to it."""
+"""Seconds that a receiver which left the list has to take what is on its way to it."""
 _PAUSE = 0.001
 
 
 class Spread:
-    """A lane to each reader; the next frame goes to the one that has the most room, in turn among equals."""
+    """A lane to each receiver; the next frame goes to the one that has the most room, in turn among equals."""
 
-    def __init__(self, context: Context, endpoint: str, schema: Schema | None, window: int) -> None:
+    def __init__(
+        self,
+        context: Context,
+        endpoint: str,
+        schema: Schema | None,
+        make: Callable[[str, Schema | None], Lane],
+    ) -> None:
         self._context = context
         self._endpoint = endpoint
         self._schema = schema
-        self._window = window
+        self._make = make
+        """Makes the lane to an address."""
         self._lanes: dict[str, Lane] = {}
         self._left: list[tuple[Lane, threading.Thread]] = []
         self._past: dict[str, float] = {}
@@ -39,16 +45,21 @@ class Spread:
         self._turn = 0
 
     @property
-    def addresses(self) -> list[str]:
-        """Of the readers now."""
-        return list(self._lanes)
+    def lanes(self) -> dict[str, Lane]:
+        """To the receivers now, by their addresses."""
+        return self._lanes
+
+    @property
+    def current(self) -> Lane | None:
+        """Where the last item went."""
+        return self._current
 
     def connect(self, timeout: float | None = None) -> None:
         """Have a connection to one of them at least."""
         self._pick(Deadline(timeout))
 
     def put(self, arrays: Mapping[str, object], version: int = 0, timeout: float | None = None) -> int:
-        """Take one item; waits while all readers have enough. Its sequence on its way to its reader."""
+        """Take one item; waits while all receivers have enough. Its sequence on its lane."""
         if self._schema is None:
             self._schema = Schema.of(arrays)
         if self._current is None or not self._current.filling or time.monotonic() - self._looked > _LOOK:
@@ -62,7 +73,7 @@ class Spread:
             yield arrays
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until the readers have all that was put in."""
+        """Wait until the receivers have all that was put in."""
         deadline = Deadline(timeout)
         for lane in list(self._lanes.values()):
             lane.flush(deadline.left() if deadline.at is not None else None)
@@ -77,12 +88,12 @@ class Spread:
         self._tidy()
 
     def counts(self) -> dict[str, float]:
-        """The sums over all lanes, those of readers that left included."""
+        """The sums over all lanes, those of receivers that left included."""
         self._tidy()
         total = dict(self._past)
         for lane in [*self._lanes.values(), *(lane for lane, _ in self._left)]:
             _add(total, lane.counts())
-        return {**total, "readers": len(self._lanes)}
+        return {**total, "receivers": len(self._lanes)}
 
     def _pick(self, deadline: Deadline) -> Lane:
         begun = time.monotonic()
@@ -100,7 +111,7 @@ class Spread:
                 return best
             if deadline.passed:
                 raise TimedOut(
-                    f"none of the {len(lanes)} readers of {self._endpoint} took an item in time",
+                    f"none of the {len(lanes)} receivers of {self._endpoint} took an item in time",
                     fix="are they running? See `callsheet status`",
                 )
             self._context.sleep(deadline.left(_PAUSE))
@@ -115,14 +126,7 @@ class Spread:
             self._leave(address, _LEAVE)
         for address in wanted:
             if address not in self._lanes:
-                lane = self._lanes[address] = Lane(
-                    self._context,
-                    self._endpoint,
-                    PATTERN,
-                    schema=self._schema,
-                    address=address,
-                    window=self._window,
-                )
+                lane = self._lanes[address] = self._make(address, self._schema)
                 lane.start()
         self._tidy()
 
