@@ -16,6 +16,7 @@ import click
 
 from callsheet import contract
 from callsheet.cli.main import SECTIONS
+from callsheet.metrics import wellknown
 from callsheet.spec.schema import reference as experiment_page
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -46,6 +47,7 @@ def pages() -> dict[Path, str]:
         "experiment.md": experiment_page,
         "cli.md": cli_page,
         "environment.md": environment_page,
+        "metrics.md": metrics_page,
     }
     return {FOLDER / name: make() for name, make in made.items()}
 
@@ -148,6 +150,31 @@ def environment_page() -> str:
     parts += [
         f"| {value} | {said[name]} |" for name, value in vars(contract).items() if name.startswith("EXIT_")
     ]
+    return "\n".join(parts) + "\n"
+
+
+def metrics_page() -> str:
+    """The page as it is written by hand, with the tables of well-known metrics at its end."""
+    written = (FOLDER / "metrics.md").read_text(encoding="utf-8")
+    title = "## Well-known metrics"
+    parts = [written.partition(title)[0] + title, ""]
+    parts += [
+        "What Callsheet's own programs count, from `callsheet.metrics.wellknown`. Prometheus adds `_total` to a counter's",
+        "name. *Shown* is the word under which `callsheet status` and the live view show it. The tables are made from the code",
+        "by `make docs`.",
+    ]
+    for title, definitions in wellknown.groups().items():
+        parts += [
+            "",
+            f"### {title.rstrip('.')}",
+            "",
+            "| metric | kind | labels | shown | meaning |",
+            "|---|---|---|---|---|",
+        ]
+        parts += [
+            f"| `{d.full_name}` | {d.kind} | {', '.join(d.labels)} | {d.shown} | {_cell(d.help)} |"
+            for d in definitions
+        ]
     return "\n".join(parts) + "\n"
 
 

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, Final
 from callsheet.metrics.instruments import Counter
 from callsheet.metrics.lines import LineMaker
 from callsheet.metrics.outlets import Outlets, split_address
-from callsheet.metrics.process import add_process_metrics
+from callsheet.metrics.process import add_process_metrics, dropped, lost
 from callsheet.metrics.registry import Registry
 from callsheet.metrics.writers import Moment, Uploader, Writer, local, remote
 
 if TYPE_CHECKING:
-    from callsheet.metrics.files import Parts, Sink
+    from callsheet.metrics.files import Sink
     from callsheet.metrics.server import Server
 
 INTERVAL: Final = 5.0
@@ -66,9 +66,7 @@ class Exporter:
         self._step = step
         self._maker = LineMaker(self.outlets.identity, interval)
         self._began = time.monotonic()
-        self._lost = registry.counters(
-            "metrics_lost", "Times that metrics could not be written, served or uploaded.", ("by",)
-        )
+        self._lost = lost(registry)
         self._said: set[str] = set()
         self._asked: SimpleQueue[None] = SimpleQueue()
         self._ended = threading.Lock()
@@ -134,16 +132,11 @@ class Exporter:
             self._writers = local(self.outlets, **options)
         elif self.outlets.remote and self._sink:
             self._writers, parts = remote(self.outlets, self._sink, **options)
-            self._count_dropped(parts)
+            dropped(self.registry).follow(lambda: sum(part.dropped for part in parts))
             self._uploader = Uploader(parts, self._on_lost)
         elif self.outlets.remote:
             told = f"no sink was given to put them into {self.outlets.remote}"
             self._on_lost("lines", RuntimeError(told))
-
-    def _count_dropped(self, parts: list[Parts]) -> None:
-        self.registry.counter(
-            "metrics_dropped", "Metrics that the store did not take for too long.", unit="bytes"
-        ).follow(lambda: sum(part.dropped for part in parts))
 
     def _begin_port(self) -> None:
         if not self.outlets.address:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
 
 from callsheet import contract
 from callsheet.errors import UserError
@@ -57,14 +56,18 @@ class Outlets:
             container=env.get(contract.CONTAINER, role),
             attempt=_number(env, contract.ATTEMPT),
         )
-        storage = urlsplit(env.get(contract.STORAGE, ""))
-        local = storage.scheme == "file"
-        return Outlets(
-            identity,
-            address=_address(env),
-            folder=unquote(storage.path) if local else "",
-            remote="" if local else env.get(contract.STORAGE, ""),
-        )
+        storage = env.get(contract.STORAGE, "")
+        folder = _local_folder(storage)
+        return Outlets(identity, address=_address(env), folder=folder, remote="" if folder else storage)
+
+
+def _local_folder(storage: str) -> str:
+    """The path of a ``file://`` URL; empty for any other."""
+    if not storage.startswith("file://"):
+        return ""
+    from urllib.parse import unquote, urlsplit  # costs more than the rest of the package
+
+    return unquote(urlsplit(storage).path)
 
 
 def serves_metrics(endpoint: str) -> bool:

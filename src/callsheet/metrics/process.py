@@ -7,7 +7,8 @@ import sys
 import threading
 import time
 
-from callsheet.metrics.registry import Registry
+from callsheet.metrics.instruments import Counter
+from callsheet.metrics.registry import Family, Registry
 
 
 def add_process_metrics(registry: Registry) -> None:
@@ -24,6 +25,21 @@ def add_process_metrics(registry: Registry) -> None:
     ).follow(lambda: registry.failures.value)
     if os.path.isdir("/proc/self/fd"):
         registry.gauge("process_open_files", "File descriptors that the process holds.").follow(_open_files)
+    lost(registry)
+
+
+def lost(registry: Registry) -> Family[Counter]:
+    """What an exporter counts when it cannot do its work."""
+    return registry.counters(
+        "metrics_lost",
+        "Times that metrics could not be exported, by what failed: lines, tensorboard, port, upload.",
+        ("by",),
+    )
+
+
+def dropped(registry: Registry) -> Counter:
+    """What an exporter counts when a remote store does not take parts for too long."""
+    return registry.counter("metrics_dropped", "Metrics that were given up unsent.", unit="bytes")
 
 
 def _resident() -> int:

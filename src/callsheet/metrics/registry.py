@@ -6,8 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from callsheet.errors import UserError
 from callsheet.metrics import instruments
@@ -17,8 +16,7 @@ from callsheet.metrics.instruments import Counter, Distribution, Gauge, Histogra
 Instrument = TypeVar("Instrument", Counter, Gauge, Histogram)
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """One instrument at one moment."""
 
     definition: Definition

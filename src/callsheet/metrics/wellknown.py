@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from callsheet.metrics.definition import BYTES, COUNTS, Definition
 from callsheet.metrics.instruments import Counter, Gauge, Histogram
-from callsheet.metrics.process import add_process_metrics
+from callsheet.metrics.process import add_process_metrics, dropped
 from callsheet.metrics.registry import Registry
 
 _AT = ("endpoint",)
@@ -325,5 +325,6 @@ def groups() -> dict[str, list[Definition]]:
         found[str(process_group.__doc__)] = registry.definitions()
     registry = Registry()
     add_process_metrics(registry)
+    dropped(registry)
     found["Every process that exports."] = registry.definitions()
     return found

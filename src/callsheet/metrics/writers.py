@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import secrets
+import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from callsheet.metrics import lines
 from callsheet.metrics.files import Parts, RotatingFile, Sink
@@ -23,8 +22,7 @@ UPLOAD_EVERY: Final = 60.0
 """Seconds between two uploads to a remote store."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(NamedTuple):
     """All metrics at one moment."""
 
     readings: list[Reading]
@@ -164,7 +162,7 @@ def remote(
 ) -> tuple[list[Writer], list[Parts]]:
     """Writers of parts, and the parts to upload. Each process names its own: nothing of an earlier one is replaced."""
     who = outlets.identity
-    stamp = f"{int(time.time()):010d}-{secrets.token_hex(3)}"
+    stamp = f"{int(time.time()):010d}-{os.urandom(3).hex()}"
     folder = f"metrics/{who.role}/{who.index}"
     parts = [Parts(sink, lambda number: f"{folder}/{who.container}.{stamp}-{number:04d}.jsonl")]
     made: list[Writer] = [LineWriter(parts[0])]
