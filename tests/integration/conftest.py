@@ -6,8 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from s3server import own_s3, s3, shared_s3
 
 from callsheet import contract
+
+__all__ = ["own_s3", "s3", "shared_s3"]
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,44 @@
+"""One interface to results and checkpoints: in a folder, in S3, in Google Cloud Storage, in Azure.
+
+store = open_store("s3://bucket/prefix")
+store.put("notes.txt", b"...")
+writer = claim(store.sub("checkpoints"))
+with writer.write_set("step-120", info={"step": 120}) as parts:
+    parts.put("model.safetensors", data)
+latest(store.sub("checkpoints")).read("model.safetensors")
+"""
+
+from callsheet.store.base import Entry
+from callsheet.store.failures import (
+    BadSet,
+    Denied,
+    DiskFull,
+    Fenced,
+    NoBucket,
+    NoCredentials,
+    NotFound,
+    Unreachable,
+)
+from callsheet.store.reading import StoredSet, all_sets, latest
+from callsheet.store.sets import PartWriter, SetWriter, claim
+from callsheet.store.store import Store, open_store
+
+__all__ = [
+    "BadSet",
+    "Denied",
+    "DiskFull",
+    "Entry",
+    "Fenced",
+    "NoBucket",
+    "NoCredentials",
+    "NotFound",
+    "PartWriter",
+    "SetWriter",
+    "Store",
+    "StoredSet",
+    "Unreachable",
+    "all_sets",
+    "claim",
+    "latest",
+    "open_store",
+]

@@ -1,0 +1,168 @@
+"""Who we are at each cloud, by that cloud's own convention: variables first, then the files of its own tools.
+
+Most variables are read by obstore itself. Here is what it does not do: the profiles of the AWS tools, allowing plain
+HTTP exactly where the user named an http:// server, and saying at once that there are no credentials instead of
+asking a metadata service that only machines in that cloud have.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from callsheet.errors import UserError
+from callsheet.store.address import Address
+from callsheet.store.failures import NoCredentials, no_credentials
+
+Environment = Mapping[str, str]
+_VENDOR = Path("/sys/class/dmi/id/sys_vendor")
+_READ_AGAIN = timedelta(minutes=5)
+"""How long the keys of a profile are kept: other tools renew them in the file."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What obstore is told beyond what it reads from the environment."""
+
+    config: dict[str, Any] = field(default_factory=dict)
+    endpoint: str = ""
+    """The server's address, where the user named one."""
+    provider: Callable[[], dict[str, Any]] | None = None
+    """Gives the keys, again and again."""
+
+
+def settings(address: Address, env: Environment | None = None) -> Settings:
+    """The settings for an address, or an error that says which variables to set."""
+    env = os.environ if env is None else env
+    return {"s3": _s3, "gs": _gs, "az": _az}[address.scheme](address, env)
+
+
+def _s3(address: Address, env: Environment) -> Settings:
+    profile = env.get("AWS_PROFILE") or "default"
+    known = _profile(env, profile)
+    endpoint = _first(env, "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT") or known.get(
+        "endpoint_url", ""
+    )
+    config: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
+    if not _first(env, "AWS_REGION", "AWS_DEFAULT_REGION") and known.get("region"):
+        config["region"] = known["region"]
+    if _first(env, "AWS_ACCESS_KEY_ID") or _is_on(env, "AWS_SKIP_SIGNATURE"):
+        return Settings(config, endpoint)
+    if "aws_access_key_id" in known:
+        return Settings(config, endpoint, lambda: _keys(env, profile))
+    if _first(
+        env,
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    ):
+        return Settings(config, endpoint)
+    if known.keys() & {"sso_session", "sso_start_url", "role_arn", "credential_process"}:
+        raise NoCredentials(
+            f"the profile {profile!r} for {address.url} holds no keys: it signs in another way",
+            fix=f'put them into the environment: eval "$(aws configure export-credentials --profile {profile} --format env)"',
+        )
+    if "AWS_PROFILE" in env and not known:
+        raise NoCredentials(
+            f"AWS_PROFILE names the profile {profile!r}, which is not there",
+            fix="see: aws configure list-profiles",
+        )
+    if not _runs_at("Amazon") or _is_on(env, "AWS_EC2_METADATA_DISABLED"):
+        raise no_credentials(address.url)
+    return Settings(config, endpoint)
+
+
+def _profile(env: Environment, name: str) -> dict[str, str]:
+    """What the files of the AWS tools say about a profile; the credentials file wins."""
+    home = Path(env.get("HOME") or os.path.expanduser("~"))
+    found: dict[str, str] = {}
+    for variable, default, section in (
+        ("AWS_CONFIG_FILE", "config", name if name == "default" else f"profile {name}"),
+        ("AWS_SHARED_CREDENTIALS_FILE", "credentials", name),
+    ):
+        path = Path(env.get(variable) or home / ".aws" / default)
+        parser = configparser.RawConfigParser()
+        try:
+            parser.read(path, encoding="utf-8")
+        except (configparser.Error, UnicodeDecodeError):  # the text of these errors shows the file's lines
+            raise UserError(f"{path} cannot be read as profiles", fix="mend it: aws configure") from None
+        if parser.has_section(section):
+            found |= dict(parser.items(section))
+    return found
+
+
+def _keys(env: Environment, profile: str) -> dict[str, Any]:
+    known = _profile(env, profile)
+    return {
+        "access_key_id": known.get("aws_access_key_id", ""),
+        "secret_access_key": known.get("aws_secret_access_key", ""),
+        "token": known.get("aws_session_token"),
+        "expires_at": datetime.now(UTC) + _READ_AGAIN,
+    }
+
+
+def _gs(address: Address, env: Environment) -> Settings:
+    endpoint = env.get("GOOGLE_BASE_URL", "")
+    home = Path(env.get("HOME") or os.path.expanduser("~"))
+    own = home / ".config" / "gcloud" / "application_default_credentials.json"
+    named = _first(
+        env,
+        "GOOGLE_SERVICE_ACCOUNT",
+        "GOOGLE_SERVICE_ACCOUNT_PATH",
+        "GOOGLE_SERVICE_ACCOUNT_KEY",
+        "GOOGLE_BEARER_TOKEN",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+    )
+    if not (named or own.exists() or _is_on(env, "GOOGLE_SKIP_SIGNATURE") or _runs_at("Google")):
+        raise no_credentials(address.url)
+    return Settings({"base_url": endpoint} if endpoint else {}, endpoint)
+
+
+def _az(address: Address, env: Environment) -> Settings:
+    account = _first(env, "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")
+    emulator = _is_on(env, "AZURE_STORAGE_USE_EMULATOR")
+    if not account and not emulator:
+        raise NoCredentials(
+            f"which storage account {address.url} is in is not known", fix="set AZURE_STORAGE_ACCOUNT_NAME"
+        )
+    endpoint = _first(env, "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
+    config: dict[str, Any] = {"account_name": account} if account else {}
+    if key := _first(env, "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_KEY"):
+        config["account_key"] = key
+    if endpoint:
+        config["endpoint"] = endpoint
+    signs_in = _first(
+        env,
+        "AZURE_STORAGE_SAS_KEY",
+        "AZURE_STORAGE_SAS_TOKEN",
+        "AZURE_STORAGE_TOKEN",
+        "AZURE_CLIENT_ID",
+        "AZURE_STORAGE_CLIENT_ID",
+        "AZURE_FEDERATED_TOKEN_FILE",
+        "IDENTITY_ENDPOINT",
+    )
+    anonymous = _is_on(env, "AZURE_SKIP_SIGNATURE") or _is_on(env, "AZURE_USE_AZURE_CLI") or emulator
+    if not (key or signs_in or anonymous or _runs_at("Microsoft")):
+        raise no_credentials(address.url)
+    return Settings(config, endpoint or ("http://emulator" if emulator else ""))
+
+
+def _first(env: Environment, *names: str) -> str:
+    return next((env[name] for name in names if env.get(name)), "")
+
+
+def _is_on(env: Environment, name: str) -> bool:
+    return env.get(name, "").lower() in ("1", "true", "yes", "on")
+
+
+def _runs_at(vendor: str) -> bool:
+    """Whether this machine is one of that vendor's, so that asking its metadata service makes sense."""
+    try:
+        return vendor in _VENDOR.read_text(encoding="utf-8")
+    except OSError:
+        return False

@@ -1,0 +1,146 @@
+"""What can go wrong with storage, by what to do about it; each in a sentence that names the place and no secret."""
+
+from __future__ import annotations
+
+import errno
+import re
+
+from callsheet.errors import CallsheetError, RetryError, UserError
+
+
+class NotFound(UserError):
+    """There is no object of that key."""
+
+
+class NoBucket(UserError):
+    """The bucket or container does not exist."""
+
+
+class NoCredentials(UserError):
+    """Nothing says who we are."""
+
+
+class Denied(UserError):
+    """We are known and may not, or what we say who we are is wrong."""
+
+
+class Unreachable(RetryError):
+    """Nobody answered, or the server said that it cannot now."""
+
+
+class DiskFull(RetryError):
+    """No space is left where the object should go."""
+
+
+class BadSet(CallsheetError):
+    """A set of parts whose manifest or content is not what was written, or that another program wrote."""
+
+
+class Fenced(CallsheetError):
+    """Another writer has taken over: this one must stop."""
+
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>(\w+)</Code>|\"code\"\s*:\s*\"(\w+)\"")
+_BUSY = (408, 429, 500, 502, 503, 504)
+_MISSING_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
+_WRONG_KEYS = (
+    "SignatureDoesNotMatch",
+    "InvalidAccessKeyId",
+    "AuthenticationFailed",
+    "InvalidToken",
+    "Unauth",
+)
+_METADATA = ("169.254.169.254", "169.254.170.2", "metadata.google.internal", "fd00:ec2::254")
+_KEYS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile made by `aws configure`",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS, or run `gcloud auth application-default login`",
+    "az": "AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN, or AZURE_USE_AZURE_CLI=true after `az login`",
+}
+
+
+def no_credentials(url: str) -> NoCredentials:
+    """For an address for which nothing in the environment or the home folder has a key."""
+    scheme = url.partition(":")[0]
+    return NoCredentials(f"there are no credentials for {url}", fix=f"set {_KEYS[scheme]}")
+
+
+def explain(error: Exception, url: str, endpoint: str = "") -> CallsheetError:
+    """What a failed request to an object store means; `url` is the object's, or the store's."""
+    text = str(error)
+    scheme = url.partition(":")[0]
+    bucket = "/".join(url.split("/", 3)[:3])
+    where = f" at {endpoint}" if endpoint else ""
+    if isinstance(error, CallsheetError):
+        return error
+    if any(word in text for word in _MISSING_BUCKET):
+        return NoBucket(f"there is no {bucket}{where}", fix="make it first, or correct the name")
+    if isinstance(error, FileNotFoundError):
+        return NotFound(f"there is no {url}", fix="check the name; list what is there")
+    if any(address in text for address in _METADATA):
+        return no_credentials(url)
+    code = _code(text)
+    named = f" ({code})" if code else ""
+    if "Expired" in code:
+        return Denied(f"the credentials for {bucket} have expired", fix="sign in again")
+    if "TimeTooSkewed" in code:
+        return Denied(f"{bucket} refuses this machine's clock as wrong", fix="set the clock")
+    if any(word in text for word in _WRONG_KEYS) or type(error).__name__ == "UnauthenticatedError":
+        return Denied(f"{bucket}{where} does not accept the credentials{named}", fix=f"check {_KEYS[scheme]}")
+    if type(error).__name__ == "PermissionDeniedError":
+        return Denied(f"the credentials may not do this with {url}{named}", fix="ask its owner for the right")
+    status = _STATUS.search(text)
+    if status and int(status[1]) in _BUSY:
+        return Unreachable(f"{bucket}{where} cannot answer now: {status[1]}{named}", fix="try again later")
+    if "redirect" in text.lower():
+        return UserError(
+            f"{bucket} is in another region than asked", fix="set AWS_REGION to the bucket's region"
+        )
+    if status is None and ("HTTP error" in text or isinstance(error, TimeoutError)):
+        kind = "did not answer in time" if _is_timeout(error, text) else "cannot be reached"
+        fix = f"check the network{' and that address' if endpoint else ''}, then try again"
+        return Unreachable(f"{bucket}{where} {kind}", fix=fix)
+    return CallsheetError(f"{url} failed: {_first_line(text)}", fix="see what the server's own log says")
+
+
+def explain_os(error: OSError, url: str) -> CallsheetError:
+    """What a failed system call on a file means."""
+    why = (error.strerror or str(error)).lower()
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(
+            f"there is no space left for {url}", fix="free some space on that disk, then try again"
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return Denied(f"this user may not do this with {url}: {why}", fix="check the folder's owner and mode")
+    if error.errno == errno.ENOENT:
+        return NotFound(f"there is no {url}", fix="check the name; list what is there")
+    if error.errno in (errno.ENOTDIR, errno.EISDIR):
+        return UserError(
+            f"{url} is both a file and a folder: {why}", fix="choose another name: files cannot contain files"
+        )
+    if error.errno == errno.ENAMETOOLONG:
+        return UserError(f"{url} is longer than a file's name may be", fix="choose a shorter name")
+    if error.errno == errno.EOPNOTSUPP:
+        return UserError(
+            f"the disk of {url} has no hard links, which a conditional put needs", fix="use another disk"
+        )
+    return RetryError(f"{url} failed: {why}", fix="check the disk, then try again")
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether the same request may succeed in a moment."""
+    return isinstance(explain(error, "s3://-"), Unreachable)
+
+
+def _is_timeout(error: Exception, text: str) -> bool:
+    return isinstance(error, TimeoutError) or "kind: Timeout" in text or "TimedOut" in text
+
+
+def _code(text: str) -> str:
+    found = _CODE.search(text)
+    return (found[1] or found[2]) if found else ""
+
+
+def _first_line(text: str) -> str:
+    """Enough for a person to go on, without the query of an address: it may carry a signature."""
+    return re.sub(r"\?\S+", "", text.partition("\n")[0])[:300]

@@ -1,0 +1,125 @@
+"""The records that make a row of sets: numbered, each written once, none changed afterwards.
+
+Under `manifests/` stand the records 1, 2, 3, ...: a *claim* says that a writer has taken over, a *set* lists the parts
+of one set. A record is only ever created, at the number after the last one its writer knows of; that number is taken
+when somebody else was faster. Who finds a stranger's record there has been replaced (docs/decisions/0041).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from callsheet.store.failures import BadSet, NotFound
+from callsheet.store.store import Store
+
+FORMAT = "callsheet.set/1"
+FOLDER = "manifests"
+_KEY = re.compile(rf"{FOLDER}/(\d{{12}})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file of a set."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of the row."""
+
+    kind: Literal["claim", "set"]
+    number: int
+    fence: int
+    """The number of its writer's claim: the larger, the later the writer took over."""
+    incarnation: str
+    """Names the writer: random, made when it claimed."""
+    created: float
+    order: int | None = None
+    """What the writer said of its own place among writers, if anything."""
+    name: str = ""
+    folder: str = ""
+    """Where the parts are."""
+    parts: tuple[Part, ...] = ()
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """As JSON, with a hash of itself."""
+        data = {"format": FORMAT} | asdict(self)
+        return _canonical(data | {"sha256": _hash(data)})
+
+
+def key(number: int) -> str:
+    """Where a record stands; in the order of the numbers."""
+    return f"{FOLDER}/{number:012d}.json"
+
+
+def numbers(store: Store, *, after: int | None = None) -> list[int]:
+    """The records that there are, the newest first."""
+    entries = store.list(FOLDER, after=key(after) if after is not None else "")
+    return [int(found[1]) for entry in reversed(entries) if (found := _KEY.fullmatch(entry.key))]
+
+
+def read(store: Store, number: int) -> Record:
+    """One record; BadSet when it is not what a writer wrote."""
+    where = f"{store.url}/{key(number)}"
+    fix = f"look at it; an earlier set: latest(store, before={number})"
+    try:
+        data = json.loads(store.get(key(number)))
+        form = data.pop("format")
+    except (ValueError, AttributeError, KeyError, TypeError):
+        raise BadSet(f"{where} is no manifest: it is damaged, or another program wrote it", fix=fix) from None
+    if form != FORMAT:
+        raise BadSet(
+            f"{where} has the format {form!r}, not {FORMAT!r}", fix="use the version that wrote it, or " + fix
+        )
+    try:
+        told = data.pop("sha256")
+        parts = tuple(Part(**part) for part in data.pop("parts"))
+        record = Record(**data, parts=parts)
+        intact = told == json.loads(record.encode())["sha256"]
+    except (KeyError, TypeError, ValueError):
+        intact = False
+    if not intact:
+        raise BadSet(f"{where} is damaged: its content does not have its own hash", fix=fix)
+    if record.number != number:
+        raise BadSet(f"{where} is a copy of record {record.number}", fix=fix)
+    return record
+
+
+def walk(store: Store, *, before: int | None = None) -> Iterator[Record | BadSet]:
+    """The records that count, the newest first; a bad one as the error that says so.
+
+    A writer that was replaced may still have written where an old record had been removed: such a record stands
+    behind a claim that its writer did not make, and does not count."""
+    later: Record | None = None
+    for number in numbers(store):
+        wanted = before is None or number < before
+        try:
+            record = read(store, number)
+        except BadSet as bad:
+            if wanted:
+                yield bad
+            continue
+        except NotFound:
+            continue  # removed at this moment
+        if later and record.fence < later.fence <= number:
+            continue
+        later = record
+        if wanted:
+            yield record
+
+
+def _canonical(data: Mapping[str, Any]) -> bytes:
+    return json.dumps(data, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False).encode()
+
+
+def _hash(data: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_canonical(data)).hexdigest()

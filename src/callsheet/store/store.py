@@ -1,0 +1,191 @@
+"""The one interface to results and checkpoints, wherever they are."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from callsheet.errors import UserError
+from callsheet.store.address import Address, parse
+from callsheet.store.base import Backend, Entry
+from callsheet.store.body import Body, Data, Progress
+from callsheet.store.failures import NotFound, explain_os
+from callsheet.store.files import OURS, Files
+
+PATIENCE = 60.0
+"""Seconds for which a failing request to a cloud is repeated."""
+LONGEST_KEY = 900
+"""Bytes. S3 takes 1,024, and the store's own prefix comes before it."""
+
+
+class Store:
+    """Objects below one address, by their keys: `runs/7/model.safetensors`. Made by `open_store`."""
+
+    def __init__(self, address: Address, backend: Backend, prefix: str) -> None:
+        self._address = address
+        self._backend = backend
+        self._prefix = prefix
+        """In front of every key; ends with a slash unless it is empty."""
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return self._url("").rstrip("/")
+
+    def __repr__(self) -> str:
+        return f"<Store {self.url}>"
+
+    def sub(self, prefix: str) -> Store:
+        """The store of what is below a prefix."""
+        return Store(self._address, self._backend, f"{self._full(prefix)}/")
+
+    def within(self, patience: float) -> Store:
+        """The same store with another patience: seconds for which a failing request to a cloud is repeated."""
+        return Store(self._address, _backend(self._address, patience), self._prefix)
+
+    def put(self, key: str, data: Data, *, progress: Progress | None = None) -> str:
+        """Write an object as a whole; its etag. What is large goes in several requests, a few at a time.
+
+        `progress` is called with the bytes handed over so far and, where known, the bytes in all; from another
+        thread, so it should be quick."""
+        return self.put_body(key, Body(data, progress))
+
+    def put_body(self, key: str, body: Body) -> str:
+        """`put` for those who want to know the body's size and hash afterwards."""
+        return self._backend.put(self._full(key), body)
+
+    def put_if_absent(self, key: str, data: bytes) -> str | None:
+        """Write an object unless there is one; its etag, or None when there was one. Of many who try, one succeeds.
+
+        An answer may get lost. Then what is there is compared with `data`: let the bytes say who wrote them."""
+        return self._backend.create(self._full(key), bytes(data))
+
+    def replace_if(self, key: str, data: bytes, etag: str) -> str | None:
+        """Write an object if it is still the one with this etag; the new etag, or None when it has changed or is gone.
+
+        Of many who try, one succeeds. In a folder, a plain `put` at the same moment is not noticed."""
+        return self._backend.replace(self._full(key), bytes(data), etag)
+
+    def get(self, key: str) -> bytes:
+        """A whole object in memory."""
+        return b"".join(self.stream(key))
+
+    def stream(self, key: str, *, progress: Progress | None = None) -> Iterator[bytes]:
+        """An object's content in order, in chunks of a few megabytes; only a few of them are in memory at a time."""
+        total = self.head(key).size if progress else None
+        done = 0
+        for chunk in self._backend.stream(self._full(key)):
+            yield chunk
+            done += len(chunk)
+            if progress:
+                progress(done, total)
+
+    def download(self, key: str, path: os.PathLike[str], *, progress: Progress | None = None) -> None:
+        """Write an object to a file, which appears when it is whole."""
+        save(self.stream(key, progress=progress), Path(path))
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Some bytes of an object; fewer where it ends sooner."""
+        if start < 0 or length < 0:
+            raise UserError(f"there are no {length} bytes from {start} on", fix="both must be at least 0")
+        return self._backend.get_range(self._full(key), start, length) if length else b""
+
+    def list(self, folder: str = "", *, after: str = "") -> list[Entry]:
+        """Every object below a folder, in the order of the keys; with `after`, only those whose key comes later."""
+        start = self._full(after) if after else ""
+        inside = self._full(folder) if folder else self._prefix.rstrip("/")
+        skip = len(self._prefix)
+        return [
+            Entry(entry.key[skip:], entry.size, entry.modified, entry.etag)
+            for entry in self._backend.list(inside, start)
+        ]
+
+    def head(self, key: str) -> Entry:
+        """Size, time and etag of one object."""
+        entry = self._backend.head(self._full(key))
+        return Entry(key, entry.size, entry.modified, entry.etag)
+
+    def exists(self, key: str) -> bool:
+        """Whether there is such an object."""
+        try:
+            self.head(key)
+        except NotFound:
+            return False
+        return True
+
+    def delete(self, *keys: str) -> None:
+        """Remove objects; those that are not there do not matter."""
+        if keys:
+            self._backend.delete([self._full(key) for key in keys])
+
+    def sweep(self, older_than: float) -> int:
+        """Remove what killed writers left behind in a folder; how many files. A cloud keeps that by its own rules."""
+        return (
+            self._backend.sweep(self._prefix.rstrip("/"), older_than)
+            if isinstance(self._backend, Files)
+            else 0
+        )
+
+    def _full(self, key: str) -> str:
+        if problem := _problem(key):
+            raise UserError(
+                f"{key!r} cannot be a key in {self.url}: {problem}", fix="write it like runs/7/model.bin"
+            )
+        return f"{self._prefix}{key}"
+
+    def _url(self, key: str) -> str:
+        return f"{self._address.root.url}/{self._prefix}{key}"
+
+
+def open_store(url: str | os.PathLike[str], *, patience: float = PATIENCE) -> Store:
+    """The store at an address: file:///folder or a path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix.
+
+    Nothing is asked of a server before the first verb; whether there are credentials at all is checked at once."""
+    address = parse(os.fspath(url))
+    inside = address.prefix if address.bucket else ""
+    return Store(address, _backend(address, patience), f"{inside}/" if inside else "")
+
+
+def save(chunks: Iterable[bytes], path: Path) -> None:
+    """Write chunks to a file, which appears when it is whole."""
+    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp{OURS}")
+    try:
+        with temporary.open("wb", buffering=0) as file:
+            for chunk in chunks:
+                view = memoryview(chunk)
+                while view:
+                    view = view[file.write(view) :]
+        os.replace(temporary, path)
+    except OSError as error:
+        raise explain_os(error, str(path)) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def _backend(address: Address, patience: float) -> Backend:
+    if address.scheme == "file":
+        return Files(address.prefix)
+    try:
+        from callsheet.store.objects import Objects
+    except ImportError as error:
+        if error.name != "obstore":
+            raise
+        raise UserError(
+            f"{address.url} needs the package obstore, which is not installed",
+            fix="pip install 'callsheet[rl]'",
+        ) from None
+    return Objects(address, patience)
+
+
+def _problem(key: str) -> str:
+    if any(part in ("", ".", "..") for part in key.split("/")):
+        return "it has an empty part, . or .."
+    if any(part.endswith(OURS) for part in key.split("/")):
+        return f"names that end with {OURS} are for temporary files"
+    if any(ord(letter) < 32 or letter in "\\\x7f" for letter in key):
+        return "it has a backslash or a control character"
+    return f"it is longer than {LONGEST_KEY} bytes" if len(key.encode()) > LONGEST_KEY else ""

@@ -1,0 +1,184 @@
+"""A real S3 server for the tests: SeaweedFS on loopback, with a folder, ports and keys of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from localrun import eventually
+
+from callsheet.errors import CallsheetError
+from callsheet.store import open_store
+
+WEED = Path(sysconfig.get_path("scripts")) / "weed"
+BUCKET = "results"
+SECRET = "no-log-may-show-this-7f3a"
+_PARTS = ("master", "volume", "filer", "s3")
+
+
+class S3Server:
+    """Starts, is killed and starts again at the same address with the same data."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        (folder / "data").mkdir(parents=True)
+        identities = [
+            {
+                "name": name,
+                "credentials": [{"accessKey": name, "secretKey": SECRET}],
+                "actions": actions,
+            }
+            for name, actions in (
+                ("admin", ["Admin", "Read", "Write", "List"]),
+                ("user", ["Read", "Write", "List"]),
+                ("reader", ["Read", "List"]),
+            )
+        ]
+        (folder / "s3.json").write_text(json.dumps({"identities": identities}))
+        self._ports = _free_ports(2 * len(_PARTS))
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._ports[-2]}"
+
+    def environment(self, who: str = "user") -> dict[str, str]:
+        """The variables that lead a program here."""
+        return {
+            "AWS_ACCESS_KEY_ID": who,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_REGION": "us-east-1",
+        }
+
+    def start(self) -> None:
+        """Start it; it answers a few seconds later."""
+        ports = {
+            option: port
+            for part, pair in zip(_PARTS, zip(self._ports[::2], self._ports[1::2], strict=True), strict=True)
+            for option, port in zip((f"{part}.port", f"{part}.port.grpc"), pair, strict=True)
+        }
+        options = {
+            "dir": self.folder / "data",
+            "ip": "127.0.0.1",
+            "ip.bind": "127.0.0.1",
+            "filer": "true",
+            "s3": "true",
+            "s3.config": self.folder / "s3.json",
+            "s3.port.iceberg": 0,
+            "s3.port.lance": 0,
+            "master.telemetry": "false",
+            "master.electionTimeout": "1s",
+            "master.volumeSizeLimitMB": 64,
+            "volume.max": 0,
+            **ports,
+        }
+        with open(self.folder / "server.log", "ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    WEED,
+                    "-logtostderr=true",
+                    "server",
+                    *(f"-{name}={value}" for name, value in options.items()),
+                ],
+                stdout=log,
+                stderr=log,
+            )
+
+    def kill(self) -> None:
+        """kill -9, as the machine would at a power cut. (On SIGTERM it takes its time.)"""
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def freeze(self) -> None:
+        """It keeps its connections and answers nothing."""
+        assert self._process
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process
+        self._process.send_signal(signal.SIGCONT)
+
+    def wait_until_ready(self) -> None:
+        """Until it takes an object, into a bucket that it makes for its administrator."""
+        with _variables(self.environment("admin")):
+            store = open_store(f"s3://{BUCKET}", patience=0.0)
+
+        def takes_one() -> bool:
+            try:
+                return bool(store.put("ready", b""))
+            except CallsheetError:
+                return False
+
+        eventually(takes_one, within=60.0)
+
+    def remove(self) -> None:
+        self.kill()
+        for port in self._ports:
+            for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # its own choice of a place
+                left.unlink()
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        found = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in found:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in found]
+
+
+@contextlib.contextmanager
+def _variables(values: dict[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[S3Server]:
+    """A server that is ready, and gone afterwards."""
+    server = S3Server(folder)
+    try:
+        server.start()
+        server.wait_until_ready()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture(scope="session")
+def shared_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """One server for all tests that leave it alone."""
+    with serving(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def s3(shared_s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    """The shared server, which the test's own environment leads to."""
+    for name, value in shared_s3.environment().items():
+        monkeypatch.setenv(name, value)
+    return shared_s3
+
+
+@pytest.fixture
+def own_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """A server of the test's own, to be killed."""
+    with serving(tmp_path / "s3") as server:
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        yield server
