@@ -14,7 +14,7 @@ from callsheet.errors import CallsheetError
 from callsheet.runtime.context import Context
 from callsheet.runtime.link import messages as m
 from callsheet.runtime.link.blocks import CAN_SHARE
-from callsheet.runtime.link.door import enter, host_identity
+from callsheet.runtime.link.door import Entry, host_identity
 from callsheet.runtime.link.wires import Lost, MemoryWire, NetworkWire, parse
 from callsheet.runtime.schema import Schema
 
@@ -104,6 +104,7 @@ class Dialler:
         self.reason = "not connected yet"
         self.keys_refused = 0
         self._begun: NetworkEnd | None = None
+        self._entering: tuple[Entry, m.Welcome] | None = None
         self._about = (b"", True)
         self._over = 0.0
 
@@ -112,7 +113,12 @@ class Dialler:
         given little time goes on in the next call."""
         end = self._begin(body)
         try:
-            welcome = self._welcome(end, until)
+            if self._entering is None:
+                welcome = self._welcome(end, until)
+                if welcome is not None and welcome.socket:
+                    self._entering = (Entry(welcome.socket, welcome.token), welcome)
+            if self._entering is not None:
+                return self._enter(end, *self._entering, until)
         except Lost:
             self.keys_refused = self.keys_refused + 1 if end.key_refused else 0
             self.reason = "the key was refused" if end.key_refused else "the connection broke"
@@ -127,10 +133,6 @@ class Dialler:
             return None
         self._begun = None
         self.keys_refused = 0
-        near = self._near(welcome)
-        if near is not None:
-            end.close()
-            return near, welcome
         return end, welcome
 
     @property
@@ -154,6 +156,9 @@ class Dialler:
 
     def close(self) -> None:
         """Give up a try that is under way."""
+        if self._entering is not None:
+            self._entering[0].close()
+            self._entering = None
         if self._begun is not None:
             self._begun.close()
             self._begun = None
@@ -203,12 +208,25 @@ class Dialler:
         log.error("%s", text)
         return Refused(text, fix="both sides must agree; see the logs of both")
 
-    def _near(self, welcome: m.Welcome) -> MemoryWire | None:
-        if not welcome.socket:
-            return None
+    def _enter(
+        self, end: NetworkEnd, entry: Entry, welcome: m.Welcome, until: float
+    ) -> tuple[MemoryWire | NetworkEnd, m.Welcome] | None:
+        """From the network to memory. A listener that is busy is waited for, in this call and in the next."""
+        self._over = entry.over
+        found: MemoryWire | NetworkEnd = end
         try:
-            return MemoryWire(enter(welcome.socket, welcome.token))
+            while not entry.step():
+                if self.heeds_stop:
+                    self._context.stop.check()
+                end.look()
+                left = min(until, self._over) - time.monotonic()
+                if left <= 0:
+                    self.reason = f"the process at {self.address} is busy with something else"
+                    return None
+                entry.wait(min(left, 1.0), self._context.stop.fd if self.heeds_stop else -1)
+            found = MemoryWire(entry.socket)
         except OSError as error:
+            entry.close()
             if not self._fell_back:
                 self._fell_back = True
                 log.warning(
@@ -217,4 +235,8 @@ class Dialler:
                     self.address,
                     error,
                 )
-            return None
+        self._entering = self._begun = None
+        self.keys_refused = 0
+        if found is not end:
+            end.close()
+        return found, welcome

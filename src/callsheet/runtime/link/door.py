@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import select
 import socket
 import time
 
@@ -18,7 +19,12 @@ NONCE = 32
 _TOKEN = 32
 _PROOF = 32
 _PATIENCE = 5.0
-_MOST = 256
+"""Seconds that one who knocked has for its proof."""
+_TOKEN_LASTS = 120.0
+"""Seconds that a welcome can be used: a listener may be busy with something else for a while."""
+_GREETING = 0.05
+"""Seconds that a listener stays at the door for those whom it has just welcomed."""
+_MOST = 4096
 """Tokens and half-open connections that are kept."""
 
 
@@ -35,21 +41,71 @@ def _proof(token: bytes, side: bytes, theirs: bytes, ours: bytes) -> bytes:
     return hmac.digest(token, side + theirs + ours, hashlib.sha256)
 
 
+class Entry:
+    """A link that comes in with a token. It takes as long as the listener does; an `OSError` says why not."""
+
+    def __init__(self, name: str, token: bytes) -> None:
+        self.over = time.monotonic() + _TOKEN_LASTS
+        self._name = name
+        self._token = token
+        self._challenge = b""
+        self._mine = secrets.token_bytes(NONCE)
+        self._connected = False
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.setblocking(False)
+
+    def step(self) -> bool:
+        """Go on as far as possible without waiting; whether it is in."""
+        try:
+            if not self._connected:
+                self.socket.connect("\0" + self._name)
+                self._connected = True
+            if not self._challenge:
+                self._challenge = self._hear(NONCE)
+                proof = _proof(self._token, b"link", self._challenge, self._mine)
+                self.socket.send(self._token[:8] + self._mine + proof)
+            right = _proof(self._token, b"listener", self._mine, self._challenge)
+            if not hmac.compare_digest(self._hear(_PROOF), right):
+                raise ConnectionRefusedError("the listener does not know the welcome")
+        except BlockingIOError:
+            return False
+        return True
+
+    def _hear(self, length: int) -> bytes:
+        found = self.socket.recv(length)
+        if len(found) != length:
+            raise ConnectionRefusedError("the listener turned the link away")
+        return found
+
+    def wait(self, seconds: float, stop: int = -1) -> None:
+        """Until there may be more to do."""
+        poll = select.poll()
+        if stop >= 0:
+            poll.register(stop, select.POLLIN)
+        if self._connected:
+            poll.register(self.socket, select.POLLIN)
+        else:
+            seconds = min(seconds, 0.05)  # too many knock at once
+        poll.poll(max(0.0, seconds) * 1000)
+
+    def close(self) -> None:
+        """Do not come in."""
+        self.socket.close()
+
+
 def enter(name: str, token: bytes, patience: float = _PATIENCE) -> socket.socket:
     """Come in with a token; an `OSError` says why not."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    entry = Entry(name, token)
+    until = time.monotonic() + patience
     try:
-        connection.settimeout(patience)
-        connection.connect("\0" + name)
-        challenge, mine = connection.recv(NONCE), secrets.token_bytes(NONCE)
-        key = token[:8]
-        connection.send(key + mine + _proof(token, b"link", challenge, mine))
-        if not hmac.compare_digest(connection.recv(_PROOF), _proof(token, b"listener", mine, challenge)):
-            raise ConnectionRefusedError("the listener does not know the welcome")
+        while not entry.step():
+            if time.monotonic() > until:
+                raise TimeoutError("the listener does not answer")
+            entry.wait(until - time.monotonic())
     except BaseException:
-        connection.close()
+        entry.close()
         raise
-    return connection
+    return entry.socket
 
 
 class Door:
@@ -60,8 +116,9 @@ class Door:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.setblocking(False)
         self.socket.bind("\0" + self.name)
-        self.socket.listen(128)
+        self.socket.listen(_MOST)
         self.refused = 0
+        self._greets_until = 0.0
         self._tokens: dict[bytes, tuple[bytes, object, float]] = {}
         self._waiting: dict[int, tuple[socket.socket, bytes, float]] = {}
 
@@ -72,8 +129,15 @@ class Door:
             if until < now or len(self._tokens) >= _MOST:
                 del self._tokens[key]
         token = secrets.token_bytes(_TOKEN)
-        self._tokens[token[:8]] = (token, guest, now + _PATIENCE)
+        self._tokens[token[:8]] = (token, guest, now + _TOKEN_LASTS)
+        self._greets_until = now + _GREETING
         return token
+
+    def greeting(self) -> float:
+        """Seconds to stay at the door for those who were just welcomed: they would wait for the next call else."""
+        if not self._tokens and not self._waiting:
+            return 0.0
+        return self._greets_until - time.monotonic()
 
     def knock(self) -> list[int]:
         """Challenge those who knock; their descriptors, to be watched."""

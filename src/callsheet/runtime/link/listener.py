@@ -130,10 +130,13 @@ class Listener:
                 self.settle()
                 self._touched = self._touched or bool(int(self._router.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
             wait = 0.0 if self._ready or self._touched else deadline.left(_SWEEP)
+            greeting = self._door.greeting() if self._door else 0.0
+            if greeting > 0:
+                wait = max(wait, greeting)
             for fd, _ in self._poll.poll(wait, 64):
                 self._handle(fd)
             self._sweep()
-            if self._touched and not self._ready:
+            if (self._touched and not self._ready) or (self._door and self._door.greeting() > 0):
                 continue
             if self._ready or self._awake:
                 found, self._ready, self._awake = self._ready, [], False
