@@ -6,6 +6,7 @@ filled first, so that a fast sender's items cost little each.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ from callsheet.runtime.context import Context
 from callsheet.runtime.link import messages as m
 from callsheet.runtime.link.blocks import Block
 from callsheet.runtime.link.frame import Frame
-from callsheet.runtime.link.link import Link
+from callsheet.runtime.link.link import Link, TimedOut
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
 from callsheet.runtime.stream.flusher import Flusher
@@ -149,6 +150,14 @@ class Lane:
             return self.link.free if self.link.by_memory is not None else 0
         finally:
             self._lock.release()
+
+    def await_room(self, most: float) -> None:
+        """Wait until a frame could be sent, or something else happens, but no longer than that."""
+        with self._lock, contextlib.suppress(TimedOut):
+            self._alright()
+            self.link.poll()
+            if self.link.by_memory is None or not self.link.free:
+                self._wait(Deadline(most))
 
     @property
     def filling(self) -> bool:

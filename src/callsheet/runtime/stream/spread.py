@@ -60,11 +60,15 @@ class Spread:
 
     def put(self, arrays: Mapping[str, object], version: int = 0, timeout: float | None = None) -> int:
         """Take one item; waits while all receivers have enough. Its sequence on its lane."""
+        return self.choose(arrays, timeout).put(arrays, version, timeout)
+
+    def choose(self, arrays: Mapping[str, object], timeout: float | None = None) -> Lane:
+        """The lane for the next item, which looks like this: the one whose frame is being filled, or one with room."""
         if self._schema is None:
             self._schema = Schema.of(arrays)
         if self._current is None or not self._current.filling or time.monotonic() - self._looked > _LOOK:
             self._current = self._pick(Deadline(timeout))
-        return self._current.put(arrays, version, timeout)
+        return self._current
 
     @contextmanager
     def fill(self, version: int = 0, timeout: float | None = None) -> Iterator[dict[str, np.ndarray]]:
@@ -114,7 +118,10 @@ class Spread:
                     f"none of the {len(lanes)} receivers of {self._endpoint} took an item in time",
                     fix="are they running? See `callsheet status`",
                 )
-            self._context.sleep(deadline.left(_PAUSE))
+            if len(lanes) == 1:
+                lanes[0].await_room(deadline.left(_LOOK))
+            else:
+                self._context.sleep(deadline.left(_PAUSE))
 
     def _follow(self) -> None:
         now = time.monotonic()

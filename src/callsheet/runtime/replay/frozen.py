@@ -1,0 +1,95 @@
+"""What a snapshot is made of: a table as it was at one moment, and how that is written down.
+
+Items never change once they are in a table, so a snapshot need not copy them: it notes the positions, and a thread
+reads them while the table goes on. What was stored by an earlier snapshot is not stored again. Only priorities and a
+few numbers are copied at that moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from callsheet.runtime.replay.picking import Prioritised
+from callsheet.runtime.replay.ring import Ring
+from callsheet.runtime.replay.service import Service
+from callsheet.runtime.stream.ledger import Cursor
+
+FORMAT = 1
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """Neighbouring items in one object of the store: the arrays one after the other."""
+
+    key: str
+    start: int
+    count: int
+    sha256: str
+
+    @property
+    def stop(self) -> int:
+        """The position after the last."""
+        return self.start + self.count
+
+
+class Saved(msgspec.Struct):
+    """A table in a snapshot."""
+
+    name: str
+    schema: bytes
+    first: int
+    next: int
+    lives: list[tuple[int, int]]
+    inserted: int
+    sampled: int
+    highest: float
+    marks: Cursor
+    segments: list[Segment]
+
+
+class Snapshot(msgspec.Struct):
+    """What a set of parts in the store describes."""
+
+    tables: list[Saved]
+    format: int = FORMAT
+
+
+@dataclass
+class Frozen:
+    """A table at one moment, with the memory from which its items can be read."""
+
+    saved: Saved
+    ring: Ring | None
+    priorities: NDArray[np.float32]
+
+    def forget_before(self, position: int) -> None:
+        """Older items have been overwritten: the snapshot is of those from here on."""
+        gone = position - self.saved.first
+        self.saved.first = position
+        self.priorities = self.priorities[gone:]
+
+
+def freeze(service: Service) -> Frozen:
+    """The table as it is now."""
+    table = service.table
+    known = table.schema is not None
+    saved = Saved(
+        name=table.options.name,
+        schema=table.ring.schema.encoded if known else b"",
+        first=table.first,
+        next=table.ring.next if known else 0,
+        lives=list(table.lives),
+        inserted=table.limiter.inserted,
+        sampled=table.limiter.sampled,
+        highest=1.0,
+        marks=service.ledger.cursor(),
+        segments=[],
+    )
+    priorities = np.empty(0, np.float32)
+    if known and isinstance(table.picker, Prioritised):
+        saved.highest = table.picker.highest
+        priorities = table.picker.priorities(table.first, table.size)
+    return Frozen(saved, table.ring if known else None, priorities)

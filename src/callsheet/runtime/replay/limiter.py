@@ -1,0 +1,71 @@
+"""Keeps samples and inserts in step: whoever is ahead waits, and can be told why."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from callsheet.errors import UserError
+
+
+@dataclass
+class Limiter:
+    """Lets sampling begin at a size, and holds the number of samples for each insert near a ratio.
+
+    Inserts pass one by one. A sample is granted as a whole once its first item may pass, so the tolerance may be
+    exceeded by less than one request; in return neither side can wait for the other at the same time, whatever the
+    sizes of their requests.
+    """
+
+    min_size: int = 1
+    """Items from which on samples are taken."""
+    ratio: float | None = None
+    """Samples for each insert; None for no such limit."""
+    tolerance: float = 0.0
+    """How many samples the two may be apart from the ratio."""
+    inserted: int = 0
+    sampled: int = 0
+
+    def __post_init__(self) -> None:
+        if self.min_size < 1:
+            raise UserError(f"sampling cannot begin at {self.min_size} items", fix="min_size is at least 1")
+        if self.ratio is not None and not self.ratio > 0:
+            raise UserError(
+                f"{self.ratio} samples for each insert cannot be held", fix="choose a number above 0, or None"
+            )
+        if self.ratio is not None and not self.tolerance > 0:
+            raise UserError(
+                f"a tolerance of {self.tolerance} samples would stop both sides", fix="choose one above 0"
+            )
+
+    @property
+    def ahead(self) -> float:
+        """How many samples may be taken for the inserts so far: negative when too many were."""
+        return 0.0 if self.ratio is None else self.ratio * (self.inserted - self.min_size) - self.sampled
+
+    def room(self, size: int, count: int) -> int:
+        """How many of so many items may be inserted into a table of this size."""
+        if self.ratio is None:
+            return count
+        allowed = math.ceil((self.tolerance - self.ahead) / self.ratio)
+        return max(0, min(count, max(allowed, self.min_size - size)))
+
+    def may_sample(self, size: int) -> bool:
+        """Whether more may be sampled."""
+        return size >= self.min_size and (self.ratio is None or self.ahead > -self.tolerance)
+
+    def why_no_insert(self) -> str:
+        """What an insert waits for."""
+        return (
+            f"inserts wait for samples: {self.sampled:,} samples of {self.inserted:,} inserts, "
+            f"and {self.ratio:g} for each insert are wanted"
+        )
+
+    def why_no_sample(self, size: int) -> str:
+        """What a sample waits for."""
+        if size < self.min_size:
+            return f"samples wait for items: there are {size:,} of {self.min_size:,}"
+        return (
+            f"samples wait for inserts: {self.sampled:,} samples of {self.inserted:,} inserts, "
+            f"and {self.ratio:g} for each insert are wanted"
+        )

@@ -1,0 +1,231 @@
+"""What a server does for the clients of one table: it takes items, answers samples, and says what somebody waits for."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callsheet.runtime.link.frame import Frame
+from callsheet.runtime.link.messages import LARGEST_PAYLOAD, BadMessage, Header
+from callsheet.runtime.link.peer import Peer
+from callsheet.runtime.replay import words
+from callsheet.runtime.replay.options import PRIORITY
+from callsheet.runtime.replay.table import LiveTable
+from callsheet.runtime.stream import lane as stream
+from callsheet.runtime.stream.ledger import LARGEST, Ledger
+from callsheet.runtime.stream.packing import MOST_ITEMS
+
+_CHANGED = 0.05
+"""A table that grew or shrank by this part is worth a word to those who sample."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """Items that may not come in yet."""
+
+    frame: Frame
+    items: dict[str, NDArray[np.generic]]
+    since: float
+    begun: bool = False
+
+
+@dataclass(slots=True)
+class _Ask:
+    """A sample that was not answered yet."""
+
+    peer: Peer
+    count: int
+    number: int
+    since: float
+
+
+@dataclass(slots=True)
+class Guest:
+    """What is known about a client."""
+
+    service: Service
+    asking: int = 0
+    told: str = ""
+    mass: float = -1.0
+    schema: bool = False
+    samples: bool = False
+
+
+@dataclass
+class Counts:
+    """What a table's service has seen; read by the metrics."""
+
+    duplicates: int = 0
+    missed: int = 0
+    """Items that an earlier server had received and lost with its life."""
+    insert_wait: float = 0.0
+    sample_wait: float = 0.0
+    requests: int = 0
+    wishes: int = 0
+    """Times that a client asked for a snapshot."""
+
+
+@dataclass
+class Service:
+    """One table and its clients."""
+
+    table: LiveTable
+    ledger: Ledger = field(default_factory=Ledger)
+    counts: Counts = field(default_factory=Counts)
+    wanted: bool = False
+    """Whether somebody asked for a snapshot."""
+    _held: deque[_Held] = field(default_factory=deque)
+    _asks: deque[_Ask] = field(default_factory=deque)
+
+    @property
+    def held(self) -> int:
+        """Messages with items that wait."""
+        return len(self._held)
+
+    @property
+    def asked(self) -> int:
+        """Samples that wait."""
+        return len(self._asks)
+
+    def state(self, waiting: str = "", *, schema: bool = True) -> words.State:
+        """How the table is, for a client."""
+        table = self.table
+        known = table.schema
+        return words.State(
+            table.size,
+            table.mass,
+            waiting,
+            known.encoded if known and schema else b"",
+            table.ring.capacity if known else 0,
+            table.options.kind == "fifo",
+            table.size >= table.limiter.min_size,
+        )
+
+    def take(self, frame: Frame, guest: Guest) -> None:
+        """Deal with a message; `BadMessage` when it is not one of ours."""
+        match frame.header.verb:
+            case stream.ITEMS:
+                self._insert(frame)
+            case words.SAMPLE:
+                self._ask(frame, guest)
+            case words.UPDATE:
+                self.table.update(*words.update_of(frame.header.body, frame.header.count))
+            case words.STATE:
+                frame.peer.send(Header(words.STATE, body=words.encode(self.state(guest.told, schema=False))))
+            case words.STORE:
+                self.wanted = True
+                self.counts.wishes += 1
+            case verb:
+                raise BadMessage(f"verb {verb}")
+
+    def _insert(self, frame: Frame) -> None:
+        header, schema = frame.header, self.table.takes
+        if schema is None or not 0 < header.count <= MOST_ITEMS:
+            raise BadMessage(f"{header.count} items")
+        if not 0 < header.sequence <= LARGEST - header.count:
+            raise BadMessage(f"an item with the number {header.sequence}")
+        items = frame.arrays(schema)
+        words.check_priorities(items[PRIORITY])
+        one = _Held(frame, items, time.monotonic())
+        if self._held or not self._let_in(one):
+            self._held.append(one)
+
+    def _let_in(self, one: _Held) -> bool:
+        """Take what may come in; whether that was all."""
+        frame, items = one.frame, one.items
+        first, count = frame.header.sequence, frame.header.count
+        track = self.ledger.sender(frame.peer.name).track(frame.peer.incarnation)
+        if first > track.taken + 1:
+            self.counts.missed += first - track.taken - 1
+            track.taken = first - 1
+        here = min(count, track.taken - first + 1)
+        if here and not one.begun:
+            self.counts.duplicates += here
+        one.begun = True
+        priorities = cast(NDArray[np.float32], items[PRIORITY])
+        while here < count:
+            room = self.table.room(count - here)
+            if not room:
+                return False
+            self.table.insert(items, here, priorities[here : here + room])
+            here += room
+            track.taken = track.read = first + here - 1
+        items.clear()
+        frame.release()
+        return True
+
+    def _ask(self, frame: Frame, guest: Guest) -> None:
+        count = frame.header.count
+        if not 0 < count <= words.MOST_SAMPLED or count * self.table.item_bytes > LARGEST_PAYLOAD // 2:
+            raise BadMessage(f"a wish for {count} items of {self.table.item_bytes} bytes")
+        if guest.asking >= words.MOST_ASKED:
+            raise BadMessage(f"more than {words.MOST_ASKED} wishes at a time")
+        guest.asking += 1
+        guest.samples = True
+        self.counts.requests += 1
+        self._asks.append(_Ask(frame.peer, count, frame.header.sequence, time.monotonic()))
+
+    def pump(self) -> None:
+        """Let in and answer what can be now."""
+        moved = True
+        while moved and (self._held or self._asks):
+            moved = False
+            while self._held:
+                one, before = self._held.popleft(), self.table.counts.inserted
+                done = self._let_in(one)
+                moved = moved or done or self.table.counts.inserted > before
+                if not done:
+                    self._held.appendleft(one)
+                    break
+                self.counts.insert_wait += time.monotonic() - one.since
+            for _ in range(len(self._asks)):
+                if not self._asks or not self.table.may_sample(self._asks[0].count):
+                    break
+                ask = self._asks.popleft()
+                if self._answer(ask):
+                    moved = True
+                elif ask.peer.alive:
+                    self._asks.append(ask)  # all of its blocks are in flight: others first
+
+    def _answer(self, ask: _Ask) -> bool:
+        schema = self.table.gives
+        assert schema is not None, "a table that may be sampled has a schema"
+        layout = schema.layout(ask.count)
+        guest: Guest = ask.peer.state
+        if not guest.schema:
+            guest.schema = True
+            ask.peer.send(Header(words.STATE, body=words.encode(self.state())))
+        block = ask.peer.reserve(layout.nbytes) if ask.peer.alive else None
+        if block is None:
+            return False
+        self.table.sample(ask.count, layout.views(block.view))
+        guest.asking -= 1
+        guest.mass, guest.told = self.table.mass, ""
+        self.counts.sample_wait += time.monotonic() - ask.since
+        body = words.encode(self.state(schema=False))
+        header = Header(words.SAMPLE, schema.hash, ask.count, ask.number, body=body)
+        return ask.peer.send(header, block, layout.nbytes)
+
+    def gone(self, peer: Peer) -> None:
+        """A client is no longer there: what it sent and was not let in comes again, if it lives."""
+        self._held = deque(one for one in self._held if one.frame.peer is not peer)
+        self._asks = deque(ask for ask in self._asks if ask.peer is not peer)
+
+    def tell(self, peers: list[Peer], patience: float) -> None:
+        """Tell those who wait longer than that why, and those who sample how the table has changed."""
+        late = time.monotonic() - patience
+        why = {one.frame.peer: self.table.why_no_insert() for one in self._held if one.since < late}
+        why |= {ask.peer: self.table.why_no_sample(ask.count) for ask in self._asks if ask.since < late}
+        mass = self.table.mass
+        for peer in peers:
+            guest: Guest = peer.state
+            reason = why.get(peer, "")
+            moved = guest.samples and abs(mass - guest.mass) > _CHANGED * max(mass, guest.mass)
+            if reason != guest.told or moved:
+                guest.told, guest.mass = reason, mass
+                peer.send(Header(words.STATE, body=words.encode(self.state(reason, schema=False))))

@@ -1,0 +1,178 @@
+"""Snapshots of a server's tables: written in the background, each complete or not there at all.
+
+Items go to objects of their own, in segments, the newest first; then comes a set of parts whose manifest names them.
+Those that no kept snapshot names are removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import cast
+
+import msgspec
+
+from callsheet.errors import CallsheetError
+from callsheet.runtime.replay.frozen import Frozen, Segment, Snapshot
+from callsheet.runtime.replay.ring import Ring
+from callsheet.runtime.stream.ledger import Cursor
+from callsheet.store import Fenced, SetWriter, Store, all_sets, claim
+from callsheet.store.body import Body
+
+log = logging.getLogger("callsheet.runtime")
+SEGMENTS = "segments"
+STATE = "state"
+NAMED = "segments"
+
+
+@dataclass
+class Counts:
+    """What was stored; read by the metrics."""
+
+    stored: int = 0
+    failed: int = 0
+    bytes: int = 0
+    """Written to the store."""
+    seconds: float = 0.0
+    """That the last one took, in the background."""
+    pause: float = 0.0
+    """Seconds for which service stood still for the last one."""
+    longest_pause: float = 0.0
+
+
+class _Items:
+    """The bytes of a segment, straight from the table; can be read again."""
+
+    def __init__(self, ring: Ring, start: int, count: int) -> None:
+        self._memory = [some for some in ring.memory(start, count) if some.nbytes]
+
+    def __iter__(self) -> Iterator[memoryview]:
+        return iter(self._memory)
+
+
+class Snapshots:
+    """Writes one snapshot at a time. `finished` is called on the writing thread when there is something to collect."""
+
+    def __init__(self, store: Store, keep: int, finished: Callable[[], None] = lambda: None) -> None:
+        self._store = store
+        self._keep = keep
+        self._finished = finished
+        self._writer: SetWriter = claim(store)
+        self._known: dict[str, dict[int, Segment]] = {}
+        self._thread: threading.Thread | None = None
+        self._done: dict[str, Cursor] | None = None
+        self._serial = 0
+        self.error: CallsheetError | None = None
+        """Why the last one failed; None when it did not."""
+        self.counts = Counts()
+
+    @property
+    def fence(self) -> int:
+        """Differs from that of every server before."""
+        return self._writer.fence
+
+    @property
+    def running(self) -> bool:
+        """Whether one is being written."""
+        return self._thread is not None
+
+    def know(self, table: str, ring: Ring, segments: list[Segment]) -> None:
+        """These need not be written again: a snapshot that was restored has them."""
+        self._known[table] = {
+            one.start // ring.segment: one
+            for one in segments
+            if one.start // ring.segment == (one.stop - 1) // ring.segment
+        }
+
+    def start(self, tables: list[Frozen], pause: float) -> None:
+        """Write these, in the background."""
+        self.counts.pause = pause
+        self.counts.longest_pause = max(pause, self.counts.longest_pause)
+        self._thread = threading.Thread(
+            target=self._run, args=(tables,), name="callsheet-snapshot", daemon=True
+        )
+        self._thread.start()
+
+    def collect(self, timeout: float | None = 0.0) -> dict[str, Cursor] | None:
+        """What has become durable, for each table; None when nothing has. `Fenced` when we were replaced."""
+        if self._thread is None:
+            return None
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            return None
+        self._thread = None
+        done, self._done = self._done, None
+        if isinstance(self.error, Fenced):
+            raise self.error
+        return done
+
+    def _run(self, tables: list[Frozen]) -> None:
+        begun = time.monotonic()
+        try:
+            self._write(tables)
+        except CallsheetError as error:
+            self.error = error
+            self.counts.failed += 1
+            log.warning("a snapshot of the replay failed: %s", error.message)
+        except Exception:
+            self.error = CallsheetError("the snapshot failed")
+            self.counts.failed += 1
+            log.exception("a snapshot of the replay failed")
+        else:
+            self.error = None
+            self.counts.stored += 1
+            self._done = {one.saved.name: one.saved.marks for one in tables}
+        self.counts.seconds = time.monotonic() - begun
+        self._finished()
+
+    def _write(self, tables: list[Frozen]) -> None:
+        for one in tables:
+            self._write_segments(one)
+        named = [segment.key for one in tables for segment in one.saved.segments]
+        self._serial += 1
+        with self._writer.write_set(f"replay-{self._serial:06d}", info={NAMED: named}) as parts:
+            for number, one in enumerate(tables):
+                parts.put(f"priorities-{number}", one.priorities.tobytes())
+            parts.put(STATE, msgspec.msgpack.encode(Snapshot([one.saved for one in tables])))
+        with contextlib.suppress(CallsheetError):  # what stays is removed after the next one
+            self._tidy()
+
+    def _write_segments(self, table: Frozen) -> None:
+        ring, saved = table.ring, table.saved
+        if ring is None:
+            return
+        known = self._known.get(saved.name, {})
+        kept: dict[int, Segment] = {}
+        for number in range((saved.next - 1) // ring.segment, saved.first // ring.segment - 1, -1):
+            start = max(saved.first, number * ring.segment)
+            stop = min(saved.next, (number + 1) * ring.segment)
+            if start >= stop:
+                continue
+            segment = known.get(number)
+            if segment is None or segment.start > start or segment.stop < stop:
+                segment = self._write_segment(saved.name, ring, start, stop - start)
+                if not ring.intact(start):
+                    self._store.delete(segment.key)
+                    table.forget_before(stop)
+                    break
+            kept[number] = segment
+        saved.segments = sorted(kept.values(), key=lambda one: one.start)
+        self._known[saved.name] = kept
+
+    def _write_segment(self, table: str, ring: Ring, start: int, count: int) -> Segment:
+        self._serial += 1
+        body = Body(cast(Iterable[bytes], _Items(ring, start, count)), hashed=True)
+        key = f"{SEGMENTS}/{start:015d}-{count}.{self._writer.fence}-{self._serial}"
+        self._store.put_body(key, body)
+        self.counts.bytes += body.done
+        return Segment(key, start, count, body.sha256)
+
+    def _tidy(self) -> None:
+        self._writer.keep(last=self._keep)
+        named = {key for one in all_sets(self._store) for key in one.info.get(NAMED, ())}
+        named |= {segment.key for some in self._known.values() for segment in some.values()}
+        self._store.delete(*(entry.key for entry in self._store.list(SEGMENTS) if entry.key not in named))

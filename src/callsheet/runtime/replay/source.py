@@ -1,0 +1,108 @@
+"""One shard, as those see it who sample: how much it has, what was asked of it, and what has come."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callsheet.runtime.context import Context
+from callsheet.runtime.link.frame import Frame
+from callsheet.runtime.link.link import Link
+from callsheet.runtime.link.messages import BadMessage, Header, Welcome
+from callsheet.runtime.replay import words
+from callsheet.runtime.replay.options import reply_schema
+from callsheet.runtime.schema import Schema
+from callsheet.runtime.stop import Deadline
+
+_UNHEARD = 16 * 1024
+"""Bytes of priorities after which the shard is asked whether it still listens."""
+_MOST_UNHEARD = 2
+"""Questions that may be open before the next priorities wait."""
+
+
+class Source:
+    """A shard. Nothing here waits but where it says so."""
+
+    def __init__(self, context: Context, endpoint: str, table: str, address: str, number: int) -> None:
+        self.number = number
+        """Its place among the shards: the upper bits of a key."""
+        self.state = words.State(0, 0.0)
+        self.items: Schema | None = None
+        self.gives: Schema | None = None
+        self.window = 1
+        self.resets = 0
+        """How often it was connected: what was asked before the last time is lost."""
+        self.replies: dict[int, tuple[Frame, dict[str, NDArray[np.generic]]]] = {}
+        """What has come, by the numbers of the requests. It stays good when the connection breaks."""
+        self._asked = 0
+        self._said = 0
+        self._questions = 0
+        body = words.encode(words.Want(words.TO_SAMPLE, table))
+        self.link = Link(
+            context,
+            endpoint,
+            words.PATTERN,
+            address=address,
+            on_up=self._up,
+            body=lambda: body,
+            on_data=self._data,
+        )
+
+    @property
+    def up(self) -> bool:
+        """Whether there is a connection now."""
+        return self.link.by_memory is not None
+
+    def ask(self, count: int) -> int | None:
+        """Ask for items; the request's number, or None when there is no connection."""
+        self._asked += 1
+        return self._asked if self.link.tell(Header(words.SAMPLE, 0, count, self._asked)) else None
+
+    def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float32], deadline: Deadline) -> bool:
+        """Send priorities on their way; whether there was a connection. Waits while the shard does not listen."""
+        while self.up and self._questions >= _MOST_UNHEARD:
+            self.link.wait(deadline)
+        body = words.encode_update(keys, priorities)
+        if not self.link.tell(Header(words.UPDATE, 0, len(keys), body=body)):
+            return False
+        self._said += len(body)
+        if self._said > _UNHEARD:
+            self._said = 0
+            self._questions += 1
+            self.link.tell(Header(words.STATE))
+        return True
+
+    def ready(self, number: int) -> bool:
+        """Whether the answer to a request is there."""
+        return number in self.replies
+
+    def close(self) -> None:
+        """End the connection."""
+        self.replies.clear()
+        self.link.close()
+
+    def _up(self, welcome: Welcome) -> None:
+        self.resets += 1
+        self.window = welcome.window
+        self._said = self._questions = 0
+        self._learn(words.state_of(welcome.body))
+
+    def _learn(self, state: words.State) -> None:
+        if state.schema:
+            try:
+                self.items = Schema.decode(state.schema)
+            except ValueError as error:
+                raise BadMessage(str(error)) from None
+            self.gives = reply_schema(self.items)
+        self.state = state
+
+    def _data(self, frame: Frame) -> None:
+        if frame.header.verb == words.SAMPLE:
+            self._learn(words.state_of(frame.header.body))
+            if self.gives is None:
+                raise BadMessage("items that were not announced")
+            self.replies[frame.header.sequence] = (frame, frame.arrays(self.gives))
+            self._questions = self._said = 0
+        elif frame.header.verb == words.STATE:
+            self._learn(words.state_of(frame.header.body))
+            self._questions = max(0, self._questions - 1)
