@@ -68,6 +68,9 @@ class DurableLane(Lane):
         self.put(scratch, version, timeout)
         self._scratch = scratch
 
+    def _frame_bytes(self) -> int:
+        return min(super()._frame_bytes(), self._ring.size // 8)
+
     def _learn(self, schema: Schema) -> None:
         super()._learn(schema)
         assert self.packing is not None

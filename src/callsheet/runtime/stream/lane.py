@@ -25,7 +25,7 @@ from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
 from callsheet.runtime.stream.flusher import Flusher
 from callsheet.runtime.stream.ledger import LARGEST, Marks, marks_of
-from callsheet.runtime.stream.packing import Packing, Slots
+from callsheet.runtime.stream.packing import FRAME_BYTES, Packing, Slots
 
 ITEMS: Final = 1
 """Verb: items of a stream."""
@@ -285,8 +285,11 @@ class Lane:
         self._slots = None
         self.link.close()
 
+    def _frame_bytes(self) -> int:
+        return FRAME_BYTES
+
     def _learn(self, schema: Schema) -> None:
-        self.packing = Packing(schema)
+        self.packing = Packing(schema, self._frame_bytes())
         self.link.announce(schema)
 
     # The rest.

@@ -72,6 +72,7 @@ class TrajectoryReader:
         self._assembly: Assembly | None = None
         self._filled: Filled | None = None
         self._tally = Tally()
+        self._closed = False
         if schema is not None:
             self._learn(schema)
         self._listener = Listener(
@@ -152,9 +153,11 @@ class TrajectoryReader:
 
     def close(self) -> None:
         """Stop reading; writers keep what was not read and wait for the next reader."""
-        self._backlog.clear()
-        self._filled = self._assembly = None
-        self._listener.close()
+        if not self._closed:
+            self._closed = True
+            self._backlog.clear()
+            self._filled = self._assembly = None
+            self._listener.close()
 
     def __enter__(self) -> TrajectoryReader:
         return self
