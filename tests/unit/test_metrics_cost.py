@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 import timeit
 from pathlib import Path
 
@@ -21,14 +22,14 @@ def test_an_update_takes_a_few_hundred_nanoseconds_at_most() -> None:
     counter, gauge = registry.counter("steps", "Steps."), registry.gauge("level", "Level.")
     histogram = registry.histogram("wait", "Waiting.", unit="seconds")
     took = {
-        name: min(timeit.repeat(update, number=COUNT, repeat=9)) / COUNT * 1e9
+        name: min(timeit.repeat(update, timer=time.thread_time, number=COUNT, repeat=9)) / COUNT * 1e9
         for name, update in (
             ("add", lambda: counter.add(3)),
             ("set", lambda: gauge.set(1.5)),
             ("observe", lambda: histogram.observe(0.003)),
         )
     }
-    print(", ".join(f"{name} {time:.0f} ns" for name, time in took.items()))
+    print(", ".join(f"{name} {each:.0f} ns" for name, each in took.items()))
     assert took["add"] < 300
     assert took["set"] < 300
     assert took["observe"] < 600

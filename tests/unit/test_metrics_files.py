@@ -12,7 +12,7 @@ from callsheet.metrics import Registry
 from callsheet.metrics.files import FILES, Parts, RotatingFile
 from callsheet.metrics.lines import LineMaker
 from callsheet.metrics.outlets import Identity, Outlets
-from callsheet.metrics.reading import Reader, Shown, newest, shown_by_role
+from callsheet.metrics.reading import Reader, Shown, from_response, is_whole, newest, shown_by_role
 from callsheet.metrics.writers import Moment, local
 
 WHO = Identity("cartpole", "wrj7fnb7", "actor", 3, "actor")
@@ -126,6 +126,22 @@ def test_a_file_that_was_just_rotated_shows_the_part_before(tmp_path: Path) -> N
     place(tmp_path).write_bytes(b"")
     place(tmp_path, name="actor.jsonl.1").write_bytes(line(7))
     assert [process.metrics["steps"] for process in Reader(tmp_path).read()] == [7]
+
+
+def test_an_answer_is_whole_when_its_length_says_so() -> None:
+    body = line(3)
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    assert [is_whole(answer[:end]) for end in (5, len(answer) - len(body), len(answer) - 1, len(answer))] == [
+        False,
+        False,
+        False,
+        True,
+    ]
+    found = from_response(answer)
+    assert found is not None
+    assert found.metrics == {"steps": 3}
+    assert from_response(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\n{}") is None
+    assert not is_whole(b"SSH-2.0-OpenSSH\r\n\r\n")
 
 
 def test_rates_and_recent_quantiles_stand_in_the_line() -> None:

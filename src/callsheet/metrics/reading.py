@@ -111,6 +111,20 @@ def newest(path: str) -> ProcessMetrics | None:
         return None
 
 
+def is_whole(data: bytes) -> bool:
+    """Whether this is all of a port's answer: what lies between may keep the connection open."""
+    head, end, body = data.partition(b"\r\n\r\n")
+    length = next(
+        (
+            line.partition(b":")[2]
+            for line in head.split(b"\r\n")
+            if line.lower().startswith(b"content-length:")
+        ),
+        b"",
+    )
+    return bool(end) and length.strip().isdigit() and len(body) >= int(length)
+
+
 def from_response(data: bytes) -> ProcessMetrics | None:
     """What a port answered to `REQUEST`."""
     head, _, body = data.partition(b"\r\n\r\n")
@@ -126,15 +140,18 @@ def ask(address: str, patience: float = 1.0) -> ProcessMetrics | None:
     try:
         with socket.create_connection(split_address(address), patience) as connection:
             connection.sendall(REQUEST)
-            while len(data) <= LONGEST_LINE and (left := limit - time.monotonic()) > 0:
+            while not is_whole(data):
+                left = limit - time.monotonic()
+                if left <= 0 or len(data) > LONGEST_LINE:
+                    return None
                 connection.settimeout(left)
                 piece = connection.recv(1 << 16)
                 if not piece:
-                    return from_response(data)
+                    return None
                 data += piece
     except OSError:
-        pass
-    return None
+        return None
+    return from_response(data)
 
 
 class Reader:

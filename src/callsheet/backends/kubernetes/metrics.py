@@ -14,7 +14,7 @@ from callsheet.backends.kubernetes.apply import parallel
 from callsheet.backends.kubernetes.portforward import ask
 from callsheet.errors import CallsheetError
 from callsheet.metrics.outlets import serves_metrics
-from callsheet.metrics.reading import REQUEST, ProcessMetrics, from_response
+from callsheet.metrics.reading import REQUEST, ProcessMetrics, from_response, is_whole
 
 MOST: Final = 100
 """Pods that are asked in one look; a role with more than that left shows nothing, rather than a part of the truth."""
@@ -50,6 +50,6 @@ class PodMetrics:
     def _ask(self, place: tuple[str, int]) -> ProcessMetrics | None:
         pod, port = place
         try:
-            return from_response(ask(self._api, pod, port, REQUEST, _PATIENCE))
+            return from_response(ask(self._api, pod, port, REQUEST, is_whole, _PATIENCE))
         except (CallsheetError, TimeoutError):
             return None  # it may have ended, or not yet begun to listen

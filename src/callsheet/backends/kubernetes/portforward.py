@@ -108,13 +108,20 @@ def _send(connection: socket.socket, session: WebSocketSession, over: threading.
             session.close()
 
 
-def ask(api: Api, pod: str, port: int, request: bytes, patience: float) -> bytes:
-    """Send some bytes to a port of a pod; what it answers until it has sent all."""
+def ask(
+    api: Api, pod: str, port: int, request: bytes, enough: Callable[[bytes], bool], patience: float
+) -> bytes:
+    """Send some bytes to a port of a pod; what it answers until that is `enough`, or all."""
     limit = time.monotonic() + patience
     what = f"ask port {port} of the pod {pod}"
+    answer = b""
     with api.websocket(pod, "portforward", [("ports", str(port))], _PROTOCOLS, what) as session:
         session.send_bytes(bytes((_DATA,)) + request)
-        return b"".join(_receive(session, lambda: max(0.01, limit - time.monotonic())))
+        for data in _receive(session, lambda: max(0.01, limit - time.monotonic())):
+            answer += data
+            if enough(answer):
+                break
+    return answer
 
 
 def _receive(session: WebSocketSession, left: Callable[[], float | None] = lambda: None) -> Iterator[bytes]:
