@@ -336,3 +336,14 @@ def test_the_symphony_programs_run_by_hand_and_show_their_progress(hands: Termin
 
     assert [learner.ends(), agent.ends()] == [0, 0]
     assert "done at version 200" in agent.printed
+
+
+def test_a_learner_and_actors_of_ones_own_learn(callsheet: Callsheet) -> None:
+    output = callsheet("run", "-f", str(EXAMPLES / "own" / "experiment.yaml"))
+    assert re.search(r"learnt after \d+ updates: right in 90%", output)
+
+
+def test_the_page_about_them_shows_these_very_programs() -> None:
+    page = (EXAMPLES.parent / "docs" / "how-to" / "write-a-learner.md").read_text()
+    for name in ("learner.py", "actor.py", "experiment.yaml"):
+        assert (EXAMPLES / "own" / name).read_text() in page

@@ -1,1 +1,52 @@
-"""The library inside a role: who am I, where are my peers, and how do we feed each other."""
+"""The library inside a role: who am I, where are my peers, and how do we feed each other.
+
+Names are loaded when first used: a program that only writes trajectories does not wait for the replay.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from callsheet.runtime.context import Context
+    from callsheet.runtime.link.dialling import Refused
+    from callsheet.runtime.parameters.reader import ParameterReader
+    from callsheet.runtime.parameters.server import ParameterServer
+    from callsheet.runtime.schema import Schema
+    from callsheet.runtime.stop import Stopping
+    from callsheet.runtime.trajectories.reader import TrajectoryReader
+    from callsheet.runtime.trajectories.writer import TrajectoryWriter
+
+__all__ = [
+    "Context",
+    "ParameterReader",
+    "ParameterServer",
+    "Refused",
+    "Schema",
+    "Stopping",
+    "TrajectoryReader",
+    "TrajectoryWriter",
+]
+
+_HOMES = {
+    "Context": "context",
+    "ParameterReader": "parameters.reader",
+    "ParameterServer": "parameters.server",
+    "Refused": "link.dialling",
+    "Schema": "schema",
+    "Stopping": "stop",
+    "TrajectoryReader": "trajectories.reader",
+    "TrajectoryWriter": "trajectories.writer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'callsheet.runtime' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"callsheet.runtime.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
