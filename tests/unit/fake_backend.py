@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from callsheet.backends.base import LogLine, LogQuery, Target
+from callsheet.backends.pieces import LogPiece
 from callsheet.backends.status import ContainerStatus, Phase, ReplicaStatus, RoleStatus, Status
 from callsheet.errors import UserError
 from callsheet.metrics.reading import ProcessMetrics
@@ -99,6 +100,10 @@ class FakeRun:
         for line in self.lines:
             if not targets or any(target.matches(line.role, line.index) for target in targets):
                 yield line
+
+    def log_pieces(self, query: LogQuery | None = None) -> Iterator[LogPiece]:
+        for line in self.logs(query):
+            yield LogPiece(line.role, line.index, line.container, f"{line.text}\n")
 
     def metrics(self) -> list[ProcessMetrics]:
         return self.exported

@@ -33,7 +33,9 @@ def _read(text: bytes) -> tuple[list[str], set[tuple[str, int]]]:
         "status": {"containerStatuses": [{"name": "actor", "state": {"running": {}}}]},
     }
     gone: set[tuple[str, int]] = set()
-    lines = [line.text for line in read_once(cast(Api, Logs(text)), [pod], LogQuery(), gone)]
+    lines = [
+        text for piece in read_once(cast(Api, Logs(text)), [pod], LogQuery(), gone) for text in piece.texts()
+    ]
     return lines, gone
 
 

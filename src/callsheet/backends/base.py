@@ -17,6 +17,7 @@ from callsheet.errors import UserError
 
 if TYPE_CHECKING:
     # For types alone: verbs that only look at runs answer sooner without pydantic.
+    from callsheet.backends.pieces import LogPiece
     from callsheet.metrics.reading import ProcessMetrics
     from callsheet.plan.model import Plan
     from callsheet.spec.experiment import Experiment
@@ -123,6 +124,9 @@ class Run(Protocol):
 
     def logs(self, query: LogQuery = ...) -> Iterator[LogLine]:
         """Lines of output, container by container; with `follow`, as they come, until the run has ended."""
+
+    def log_pieces(self, query: LogQuery = ...) -> Iterator[LogPiece]:
+        """The same lines, many at a time: for who passes them on."""
 
     def metrics(self) -> list[ProcessMetrics]:
         """The newest metrics of each process that exports some; none, at next to no cost, when none does."""

@@ -55,11 +55,10 @@ def command(
     )
     prefixes = Prefixes(status)
     one = not follow and _containers(status, wanted, container) == 1
-    screen = output.is_terminal(sys.stdout)
-    write = sys.stdout.write
-    for line in found.logs(query):
-        text = words.clean(line.text, colours=output.has_colour(sys.stdout)) if screen else line.text
-        write(f"{text}\n" if one else f"{prefixes.of(line)}{text}\n")
+    screen, colours = output.is_terminal(sys.stdout), output.has_colour(sys.stdout)
+    for piece in found.log_pieces(query):
+        shown = piece.of(words.clean(text, colours=colours) for text in piece.texts()) if screen else piece
+        sys.stdout.write(shown.after("" if one else prefixes.of(piece)))
         if follow:
             sys.stdout.flush()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from callsheet.backends.base import LogLine, Status
+from callsheet.backends.pieces import LogPiece
 from callsheet.cli import output
 
 _WIDEST = 24
@@ -26,13 +27,13 @@ class Prefixes:
         """The role's colour."""
         return self._colours.setdefault(role, _colour(len(self._colours)))
 
-    def name(self, line: LogLine) -> str:
+    def name(self, line: LogLine | LogPiece) -> str:
         """``role/index``, and the container where the role is a group."""
         inside = "" if line.container in ("", line.role) else f"/{line.container}"
         return f"{self._experiment}{line.role}/{line.index}{inside}"
 
-    def of(self, line: LogLine) -> str:
-        """What stands before the line's text."""
+    def of(self, line: LogLine | LogPiece) -> str:
+        """What stands before the text of each line."""
         name = self.name(line)
         if not self._terminal:
             return f"{name} | "

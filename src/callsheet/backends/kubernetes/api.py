@@ -7,17 +7,16 @@ wait take as "try again".
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from callsheet.backends.kubernetes import names
+from callsheet.backends.kubernetes import names, stream
 from callsheet.backends.kubernetes.connect import Connection, connect
 from callsheet.backends.kubernetes.refusals import Refused, Unreachable, refusal, status_text
 from callsheet.errors import UserError
 
 if TYPE_CHECKING:
-    import httpx2
     from httpx2.websockets import WebSocketSession
 
 Object = dict[str, Any]
@@ -152,8 +151,24 @@ class Api:
             with self._http.stream("GET", path, params=dict(params), timeout=timeout) as response:
                 if response.status_code >= 400:
                     response.read()
-                    raise self._refusal(response, what)
+                    raise self._refusal(response.status_code, response.content, what)
                 yield from response.iter_bytes()
+
+    async def follow(self, pod: str, params: Mapping[str, str]) -> AsyncIterator[bytes]:
+        """The same for an event loop that reads many logs at once."""
+        what = f"read the log of the pod {pod}"
+        request = self._http.build_request("GET", f"{self._path('Pod', pod)}/log", params=dict(params))
+        with self._errors(what):
+            if not stream.is_straight(request):
+                async for piece in stream.in_thread(self.log(pod, params)):
+                    yield piece
+                return
+            async with stream.get(self._connection, request) as answer:
+                if answer.code >= 400:
+                    said = b"".join([piece async for piece in answer.pieces()])
+                    raise self._refusal(answer.code, said, what)
+                async for piece in answer.pieces():
+                    yield piece
 
     @contextmanager
     def websocket(
@@ -172,7 +187,7 @@ class Api:
             except WebSocketUpgradeError as error:
                 response = error.response
                 response.read()
-                raise self._refusal(response, what) from None
+                raise self._refusal(response.status_code, response.content, what) from None
             except HTTPXWSException as error:
                 raise Unreachable(
                     f"the connection to the pod {pod} broke: {error}", fix="try again"
@@ -227,16 +242,16 @@ class Api:
                 headers={"Content-Type": content, "Accept": "application/json"},
             )
             if response.status_code >= 400:
-                raise self._refusal(response, what)
+                raise self._refusal(response.status_code, response.content, what)
             answer: Object = response.json()
             return answer
 
-    def _refusal(self, response: httpx2.Response, what: str) -> Exception:
+    def _refusal(self, code: int, said: bytes, what: str) -> Exception:
         try:
-            text = status_text(response.json())
+            text = status_text(json.loads(said))
         except ValueError:
-            text = response.text or response.reason_phrase
-        return refusal(response.status_code, text, what=what, context=self.context)
+            text = said.decode(errors="replace") or f"HTTP status {code}"
+        return refusal(code, text, what=what, context=self.context)
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:

@@ -6,6 +6,7 @@ The client library reads credentials and certificates; it is imported here and o
 from __future__ import annotations
 
 import os
+import ssl
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ class Connection:
     """An open door to one cluster."""
 
     http: httpx2.Client
+    verify: ssl.SSLContext
     context: str
     """Name of the context; empty inside a pod."""
     namespace: str
@@ -69,7 +71,7 @@ def connect(context: str = "", namespace: str = "") -> Connection:
         # One connection for each log that is followed.
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=32),
     )
-    made = Connection(http, config.context_name, namespace or config.namespace, config.cluster.server)
+    made = Connection(http, verify, config.context_name, namespace or config.namespace, config.cluster.server)
     weakref.finalize(made, http.close)
     return made
 

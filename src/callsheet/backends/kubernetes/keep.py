@@ -6,12 +6,13 @@ The layout is that of a run on a laptop, so that the same eyes find it.
 from __future__ import annotations
 
 import json
-import re
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
-from callsheet.backends.base import LogLine, LogQuery, Status
+from callsheet.backends.base import LogQuery, Status
+from callsheet.backends.pieces import LogPiece, last, whole
+
+_BLOCK = 1 << 18
 
 
 class KeptRun:
@@ -40,28 +41,25 @@ class KeptRun:
         for path in self.folder.glob("logs/*/*/*.log"):
             path.unlink()
 
-    def keep(self, lines: list[LogLine]) -> None:
+    def keep(self, piece: LogPiece) -> None:
         """Append lines of one container."""
-        line = lines[0]
-        path = self.folder / "logs" / line.role / str(line.index) / f"{line.container}.log"
+        path = self.folder / "logs" / piece.role / str(piece.index) / f"{piece.container}.log"
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8", errors="surrogateescape") as file:
-            file.writelines(f"{line.text}\n" for line in lines)
+        with path.open("a", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+            file.write(piece.text)
 
     def end(self, status: Status) -> None:
         """Write down how it ended."""
         if self.exists:
             (self.folder / "status.json").write_text(json.dumps(status.to_data(), indent=2), encoding="utf-8")
 
-    def lines(self, role: str, index: int, query: LogQuery) -> Iterator[LogLine]:
+    def pieces(self, role: str, index: int, query: LogQuery) -> Iterator[LogPiece]:
         """The kept lines of a replica."""
-        pattern = re.compile(query.grep) if query.grep else None
         for path in sorted((self.folder / "logs" / role / str(index)).glob("*.log")):
             wanted = {query.container, *(t.container for t in query.targets if t.matches(role, index))}
             if wanted - {None} and path.stem not in wanted:
                 continue
-            with path.open(encoding="utf-8", errors="replace") as file:
-                texts = (text.rstrip("\n") for text in file)
-                for text in deque(texts, maxlen=query.tail) if query.tail is not None else texts:
-                    if pattern is None or pattern.search(text):
-                        yield LogLine(role, index, path.stem, text)
+            with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+                texts = whole(iter(lambda: file.read(_BLOCK), ""), "\n")
+                found = (LogPiece(role, index, path.stem, text) for text in texts)
+                yield from last(found, query.tail)

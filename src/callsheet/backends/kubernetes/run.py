@@ -16,12 +16,14 @@ from callsheet.backends.base import LogLine, LogQuery, Status, Target
 from callsheet.backends.kubernetes import names, reasons
 from callsheet.backends.kubernetes.api import Api, Object
 from callsheet.backends.kubernetes.apply import WORKLOADS, parallel, prune, wait_until
+from callsheet.backends.kubernetes.following import Following
 from callsheet.backends.kubernetes.keep import KeptRun
 from callsheet.backends.kubernetes.lifecycle import Verdict
-from callsheet.backends.kubernetes.logs import Following, read_once
+from callsheet.backends.kubernetes.logs import read_once
 from callsheet.backends.kubernetes.observe import observe
 from callsheet.backends.kubernetes.refusals import Refused, Unreachable
 from callsheet.backends.kubernetes.status import Assessment, Observed, assess, index_of, role_of
+from callsheet.backends.pieces import LogPiece, lines, matching
 from callsheet.errors import RetryError, UserError
 
 if TYPE_CHECKING:
@@ -134,9 +136,16 @@ class KubernetesRun:
 
     def logs(self, query: LogQuery | None = None) -> Iterator[LogLine]:
         """Lines of output; of pods that are gone, what this machine has kept."""
+        return lines(self.log_pieces(query))
+
+    def log_pieces(self, query: LogQuery | None = None) -> Iterator[LogPiece]:
+        """The same, many lines at a time."""
         query = query or LogQuery()
+        return matching(self._pieces(query), query.grep)
+
+    def _pieces(self, query: LogQuery) -> Iterator[LogPiece]:
         if query.follow:
-            yield from Following(self.api, query, self._look, self.kept if self.attached else None).lines()
+            yield from Following(self.api, query, self._look, self.kept if self.attached else None).pieces()
             return
         observed = self._observe(events=False)
         gone: set[tuple[str, int]] = set()
@@ -145,7 +154,7 @@ class KubernetesRun:
         for replica in assess(observed, time.time()).status.replicas:
             chosen = not query.targets or any(t.matches(replica.role, replica.index) for t in query.targets)
             if chosen and (replica.role, replica.index) not in there:
-                yield from self.kept.lines(replica.role, replica.index, query)
+                yield from self.kept.pieces(replica.role, replica.index, query)
 
     def _look(self) -> tuple[list[Object], bool]:
         observed = self._observe(events=False)

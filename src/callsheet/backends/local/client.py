@@ -19,6 +19,7 @@ from callsheet.backends.local.logs import read_logs
 from callsheet.backends.local.supervisor import strays
 from callsheet.backends.local.supervisor.files import Layout
 from callsheet.backends.local.supervisor.guard import mark_lost
+from callsheet.backends.pieces import LogPiece, lines
 from callsheet.errors import NoSuchProgram, RetryError, UserError
 
 if TYPE_CHECKING:
@@ -120,6 +121,10 @@ class LocalRun:
 
     def logs(self, query: LogQuery | None = None) -> Iterator[LogLine]:
         """Lines of output."""
+        return lines(self.log_pieces(query))
+
+    def log_pieces(self, query: LogQuery | None = None) -> Iterator[LogPiece]:
+        """The same, many lines at a time."""
         return read_logs(self.layout.logs, query or LogQuery(), self._has_ended)
 
     def metrics(self) -> list[ProcessMetrics]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from callsheet.backends.base import LogLine, LogQuery
+from callsheet.backends.base import LogQuery
 from callsheet.backends.local.supervisor.capture import FILES, TIME_STEP, times_path
+from callsheet.backends.pieces import LogPiece, matching
 
 CHUNK = 256 * 1024
 LONGEST_LINE = 64 * 1024
@@ -23,23 +23,21 @@ NEW_LOGS = 0.3
 """Seconds between two looks for containers that have appeared."""
 
 
-def read_logs(folder: str, query: LogQuery, finished: Callable[[], bool]) -> Iterator[LogLine]:
+def read_logs(folder: str, query: LogQuery, finished: Callable[[], bool]) -> Iterator[LogPiece]:
     """Lines of the chosen containers; with `follow`, until `finished` says so and all is read."""
-    pattern = re.compile(query.grep) if query.grep else None
-    for line in _follow(folder, query, finished) if query.follow else _read_once(folder, query):
-        if pattern is None or pattern.search(line.text):
-            yield line
+    found = _follow(folder, query, finished) if query.follow else _read_once(folder, query)
+    return matching(found, query.grep)
 
 
-def _read_once(folder: str, query: LogQuery) -> Iterator[LogLine]:
+def _read_once(folder: str, query: LogQuery) -> Iterator[LogPiece]:
     for log in _find(folder, query):
         log.stop_here()
         log.position(query)
-        yield from log.lines()
+        yield from log.pieces()
         yield from log.rest()
 
 
-def _follow(folder: str, query: LogQuery, finished: Callable[[], bool]) -> Iterator[LogLine]:
+def _follow(folder: str, query: LogQuery, finished: Callable[[], bool]) -> Iterator[LogPiece]:
     known: dict[str, _ContainerLog] = {}
     looked = -1.0
     while True:
@@ -53,9 +51,9 @@ def _follow(folder: str, query: LogQuery, finished: Callable[[], bool]) -> Itera
             looked = time.monotonic()
         quiet = True
         for log in known.values():
-            for line in log.lines(limit=CHUNK):
+            for piece in log.pieces(limit=CHUNK):
                 quiet = False
-                yield line
+                yield piece
         if quiet and over:
             for log in known.values():
                 yield from log.rest()
@@ -174,7 +172,7 @@ class _ContainerLog:
                 return
             left -= found
 
-    def lines(self, limit: int | None = None) -> Iterator[LogLine]:
+    def pieces(self, limit: int | None = None) -> Iterator[LogPiece]:
         """Whole lines from here on, at most about `limit` bytes of them."""
         budget = limit or float("inf")
         while budget > 0:
@@ -182,23 +180,22 @@ class _ContainerLog:
             if not data:
                 return
             budget -= len(data)
-            *whole, self._partial = (self._partial + data).split(b"\n")
-            if len(self._partial) > LONGEST_LINE:
-                whole.append(self._partial)
-                self._partial = b""
-            for line in whole:
-                yield self._line(line)
+            data = self._partial + data
+            at = data.rfind(b"\n") + 1
+            if len(data) - at > LONGEST_LINE:
+                at = len(data)
+            self._partial = data[at:]
+            if at:
+                yield self._piece(data[:at])
 
-    def rest(self) -> Iterator[LogLine]:
+    def rest(self) -> Iterator[LogPiece]:
         """A last line without an end."""
         if self._partial:
-            yield self._line(self._partial)
+            yield self._piece(self._partial)
             self._partial = b""
 
-    def _line(self, data: bytes) -> LogLine:
-        return LogLine(
-            self.role, self.index, self.container, data.decode(errors="replace").removesuffix("\r")
-        )
+    def _piece(self, data: bytes) -> LogPiece:
+        return LogPiece.decode(self.role, self.index, self.container, data)
 
     def _read(self) -> bytes:
         """The next bytes; moves on to the next part at the end of one."""
