@@ -1,6 +1,7 @@
 """Counts as fast as it can and exports it: the program of the tests of metrics.
 
-Words change what it does: `handles` a SIGTERM itself, `forks` a child that exports too, `idle` counts slowly.
+Words change what it does: `handles` a SIGTERM itself, `forks` a child that exports too, `idle` counts slowly, `puts`
+into a remote store.
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ steps = registry.counter("steps", "Steps of the loop.", shown=True)
 spread = registry.histogram("spread", "Values seen.", shown=True)
 level = registry.gauge("level", "Goes up and down.", shown=True)
 
-with Exporter(registry, interval=INTERVAL) as exporter:
+sink = None
+if "puts" in words:
+    from callsheet.store import open_store
+
+    sink = open_store(os.environ["CALLSHEET_STORAGE"], patience=2)
+
+with Exporter(registry, interval=INTERVAL, sink=sink) as exporter:
     if "forks" in words and not os.fork():
         with Exporter(registry, interval=INTERVAL):
             steps.add(1_000_000)

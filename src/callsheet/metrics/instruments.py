@@ -24,7 +24,7 @@ LOCKED: Final = sys.implementation.name != "cpython" or not _gil_enabled()
 Number = int | float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Distribution:
     """A histogram's content at one moment."""
 

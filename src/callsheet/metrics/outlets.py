@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from callsheet import contract
 from callsheet.errors import UserError
@@ -13,7 +14,7 @@ ENDPOINT = "metrics"
 """A container that binds an endpoint of this name, or one that ends with ``-metrics``, serves its metrics there."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Identity:
     """Which process this is."""
 
@@ -31,8 +32,7 @@ class Identity:
         return own if self.container == self.role else f"{own}-{self.container}"
 
 
-@dataclass(frozen=True, slots=True)
-class Outlets:
+class Outlets(NamedTuple):
     """Where a process's metrics go; what is empty is not wanted."""
 
     identity: Identity = Identity()

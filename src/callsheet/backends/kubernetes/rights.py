@@ -25,7 +25,7 @@ RIGHTS = (
     Right("", "pods", ("get", "list", "patch", "delete"), "status, restart, scale"),
     Right("", "pods/log", ("get",), "logs"),
     Right("", "pods/exec", ("get", "create"), "exec, cp"),
-    Right("", "pods/portforward", ("get", "create"), "port-forward"),
+    Right("", "pods/portforward", ("get", "create"), "port-forward, metrics"),
     Right("", "pods/eviction", ("create",), "restart"),
     Right("", "events", ("list",), "why a replica waits"),
     Right("batch", "jobs", _MADE, "roles that finish"),
