@@ -15,7 +15,7 @@ from callsheet.runtime.context import Context
 from callsheet.runtime.link import messages as m
 from callsheet.runtime.link.blocks import CAN_SHARE
 from callsheet.runtime.link.door import Entry, host_identity
-from callsheet.runtime.link.wires import Lost, MemoryWire, NetworkWire, parse
+from callsheet.runtime.link.wires import Full, Lost, MemoryWire, NetworkWire, parse
 from callsheet.runtime.schema import Schema
 
 log = logging.getLogger("callsheet.runtime")
@@ -25,6 +25,8 @@ _EVENTS = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 )
+_ASK = 2.0
+"""Seconds between two questions whether the listener still knows us."""
 _PATIENCE = 3.0
 """Seconds between a connection and its welcome, before another try."""
 
@@ -50,6 +52,7 @@ class NetworkEnd(NetworkWire):
         if heeds_stop:
             self._poller.register(self._stop, zmq.POLLIN)
         self.key_refused = False
+        self._asked = time.monotonic()
 
     def receive(self) -> tuple[bytes, memoryview, int, int, int] | None:
         """The next message; None when there is none now."""
@@ -66,7 +69,13 @@ class NetworkEnd(NetworkWire):
         self.look()
 
     def look(self) -> None:
-        """Notice that the connection broke."""
+        """Notice that the connection broke. One that the listener has given up looks whole from here, so it is asked
+        now and then: it answers those whom it does not know."""
+        now = time.monotonic()
+        if now - self._asked > _ASK:
+            self._asked = now
+            with contextlib.suppress(Full):
+                self.send(m.encode(m.ALIVE))
         with contextlib.suppress(zmq.Again):
             while True:
                 event = recv_monitor_message(self.monitor, zmq.NOBLOCK)["event"]
