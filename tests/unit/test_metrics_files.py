@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,15 @@ def test_a_torn_line_is_cut_off_by_the_next_writer(tmp_path: Path) -> None:
     file.write(b"next\n")
     file.close()
     assert (tmp_path / "actor.jsonl").read_bytes() == b"whole\nnext\n"
+
+
+def test_a_file_that_somebody_removed_is_made_again(tmp_path: Path) -> None:
+    file = RotatingFile(str(tmp_path / "actor"), "actor")
+    file.write(b"1\n")
+    shutil.rmtree(tmp_path / "actor")
+    file.write(b"2\n")
+    file.close()
+    assert (tmp_path / "actor" / "actor.jsonl").read_text() == "2\n"
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"role": "actor", "ind', b"\0\0\0", b'{"role": 1}'])

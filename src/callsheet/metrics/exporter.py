@@ -159,13 +159,16 @@ class Exporter:
             except Empty:
                 # Beats that were missed, as in a process that was stopped for a while, are left out.
                 due = max(due + self._interval, time.monotonic())
-            moment = self._moment(last=last)
-            self._line = moment.line
-            for writer in self._writers:
-                self._attempt(writer.name, writer.take, moment)
+            self._attempt("beat", self._beat, last)
         for writer in self._writers:
             self._attempt(writer.name, writer.close)
         self._ended.release()
+
+    def _beat(self, last: bool) -> None:
+        moment = self._moment(last=last)
+        self._line = moment.line
+        for writer in self._writers:
+            self._attempt(writer.name, writer.take, moment)
 
     def _moment(self, *, last: bool) -> Moment:
         readings = self.registry.snapshot()
@@ -173,7 +176,7 @@ class Exporter:
         line = self._maker.make(readings, now=time.time(), clock=clock, last=last)
         return Moment(readings, line, clock, last)
 
-    def _attempt(self, name: str, action: Callable[..., None], *arguments: Moment) -> None:
+    def _attempt(self, name: str, action: Callable[..., None], *arguments: object) -> None:
         try:
             action(*arguments)
         except Exception as error:  # noqa: BLE001 - no metric is worth the program

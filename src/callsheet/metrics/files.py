@@ -46,6 +46,8 @@ class RotatingFile:
 
     def write(self, data: bytes) -> None:
         """Append a whole line; OSError when it is not there as a whole."""
+        if self._fd >= 0 and not os.fstat(self._fd).st_nlink:
+            self.close()  # somebody removed it
         if self._fd < 0:
             self._open()
         size = os.fstat(self._fd).st_size
