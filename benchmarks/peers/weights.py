@@ -43,10 +43,12 @@ def main(rounds: int) -> None:
         counter, target = np.ndarray((8,), "u8", memory.buf), np.ndarray((NUMBERS,), "f4", memory.buf, 4096)
         counter[:] = 0
         weights = np.random.default_rng(0).random(NUMBERS).astype("f4")
-        ends = []
+        ends, children = [], []
         for _ in range(READERS):
             here, there = context.Pipe()
-            context.Process(target=_read, args=(memory.name, there), daemon=True).start()
+            child = context.Process(target=_read, args=(memory.name, there), daemon=True)
+            child.start()
+            children.append(child)
             here.recv()
             ends.append(here)
         times, version = [], 0
@@ -59,6 +61,8 @@ def main(rounds: int) -> None:
             for end in ends:
                 end.recv()
             times.append(time.perf_counter() - begun)
+        for child in children:
+            child.kill()
         report("bare shared memory", readers=READERS, ms=statistics.median(times) * 1000)
     finally:
         memory.unlink()
