@@ -59,13 +59,20 @@ def test_the_documented_rights_are_enough(user: User, folder: Path, image: str) 
     assert [f.said for f in examine(lambda: backend.api) if f.needed and not f.good] == []
     made = experiment(
         {"name": "worker", "replicas": 1, "scale": {"min": 1, "max": 2}, "command": python(FOREVER)},
-        {"name": "server", "command": python(FOREVER), "restart": {"policy": "Always"}},
+        {
+            "name": "server",
+            "command": python(FOREVER),
+            "restart": {"policy": "Always"},
+            "exposes": [{"name": "web", "type": "NodePort"}],
+            "readinessProbe": {"exec": {"command": ["true"]}},
+        },
         image=image,
     )
     assert {c.action for c in backend.changes(made, base=folder / "code")} == {"create"}
     run = backend.start(made, base=folder / "code", detach=True)
     until_running(run)
     assert run.exec(Target("worker", 0), ["true"]) == 0
+    assert run.status().exposed["web"].partition(":")[0] == run.pod(Target("server", 0))["status"]["hostIP"]
     run.scale({"worker": 2})
     until_running(run)
     assert run.restart([Target("server", 0)]) == ["server/0"]

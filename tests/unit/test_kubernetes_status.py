@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callsheet.backends.kubernetes import names, reasons
+from callsheet.backends.kubernetes import exposed, names, reasons
 from callsheet.backends.kubernetes.lifecycle import Verdict
 from callsheet.backends.kubernetes.refusals import Refused, Unreachable, explain_limit, refusal
 from callsheet.backends.kubernetes.status import Assessment, Observed, assess, indexes
@@ -231,3 +231,51 @@ def test_a_quota_is_told_in_numbers() -> None:
 def test_sets_of_indexes_are_read_as_kubernetes_writes_them() -> None:
     assert indexes("") == set()
     assert indexes("0,3-5") == {0, 3, 4, 5}
+
+
+EXPOSES = [
+    {"name": "a", "type": "NodePort"},
+    {"name": "b", "type": "LoadBalancer"},
+    {"name": "c", "type": "Ingress"},
+    {"name": "d"},
+]
+
+
+def exposed_at(doors: dict[tuple[str, str], Object], node: str = "") -> list[str]:
+    experiment = {
+        "metadata": {"name": "exp"},
+        "spec": {"roles": [{"name": "board", "containers": [{"exposes": EXPOSES}]}]},
+    }
+    book = {"data": {names.BOOK_FILE: json.dumps({"endpoints": {e["name"]: {"port": 80} for e in EXPOSES}})}}
+    assert exposed.kinds(experiment) == {"Service", "Ingress"}
+    assert exposed.on_nodes(experiment) == {"board"}
+    return list(exposed.addresses(book, experiment, exposed.Outside(doors, {"board": node})).values())
+
+
+def test_an_endpoint_has_no_address_until_the_cluster_has_given_one() -> None:
+    assert exposed_at({}) == ["", "", "", "exp-d:80"]
+    waiting: Object = {"spec": {"ports": [{"port": 80}]}, "status": {"loadBalancer": {}}}
+    doors = {("Service", "exp-a"): waiting, ("Service", "exp-b"): waiting, ("Ingress", "exp-c"): waiting}
+    assert exposed_at(doors, "10.0.0.1") == ["", "", "", "exp-d:80"]
+
+
+def test_addresses_are_such_that_a_browser_takes_them() -> None:
+    given: Object = {
+        "spec": {"ports": [{"port": 80, "nodePort": 31000}]},
+        "status": {"loadBalancer": {"ingress": [{"ip": "2001:db8::1"}]}},
+    }
+    doors = {("Service", "exp-a"): given, ("Service", "exp-b"): given, ("Ingress", "exp-c"): given}
+    assert exposed_at(doors, "10.0.0.1") == [
+        "10.0.0.1:31000",
+        "[2001:db8::1]:80",
+        "http://[2001:db8::1]/",
+        "exp-d:80",
+    ]
+
+
+def test_a_nodes_address_for_people_outside_is_preferred() -> None:
+    inside = {"type": "InternalIP", "address": "10.0.0.1"}
+    outside = {"type": "ExternalIP", "address": "203.0.113.1"}
+    assert exposed.node_address({"status": {"addresses": [inside, outside]}}) == "203.0.113.1"
+    assert exposed.node_address({"status": {"addresses": [inside]}}) == "10.0.0.1"
+    assert exposed.node_address({"status": {}}) == ""

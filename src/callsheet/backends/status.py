@@ -96,7 +96,7 @@ class Status:
     """Counts changes of scale."""
     restarts: int = 0
     exposed: dict[str, str] = field(default_factory=dict)
-    """Address of each exposed endpoint."""
+    """Address of each exposed endpoint; empty while a cluster has given it none."""
     warnings: list[str] = field(default_factory=list)
     roles: list[RoleStatus] = field(default_factory=list)
     replicas: list[ReplicaStatus] = field(default_factory=list)

@@ -120,7 +120,7 @@ def _headline(status: Status, since: float) -> Text:
     line.append(f"  {words.age(status.uptime + since)}")
     for name, address in status.exposed.items():
         line.append(f"  {name} ", style="dim")
-        line.append(address, style="not dim")
+        line.append(words.address(address), style="not dim")
     if status.reason:
         line.append(f"  {status.reason}", style="not dim")
     return line

@@ -66,11 +66,19 @@ def _head(status: base.Status) -> str:
         ("started", f"{_clock(status.created)} ({words.age(time.time() - status.created)} ago)"),
         ("ended", f"{_clock(status.finished)}, exit code {status.exit_code}" if status.done else ""),
         ("folder", output.short_path(status.folder) if status.folder else ""),
-        *((f"{name} at", address) for name, address in status.exposed.items()),
+        *((f"{name} at", _address(status, name)) for name in status.exposed),
         *(("warning", output.paint(warning, "yellow")) for warning in status.warnings),
     ]
     longest = max(len(name) for name, value in facts if value)
     return "\n".join(f"{name.ljust(longest)}  {value}" for name, value in facts if value)
+
+
+def _address(status: base.Status, name: str) -> str:
+    """Where an endpoint is reached; a Service's name needs something more."""
+    found = words.address(status.exposed[name])
+    if status.backend == "kubernetes" and found.startswith(f"{status.experiment}-{name}:"):
+        return f"{found} in the cluster; here with `callsheet port-forward {status.run} {name}`"
+    return found
 
 
 def _metrics_data(metrics: dict[str, list[Shown]]) -> dict[str, Any]:

@@ -30,6 +30,11 @@ def age(seconds: float) -> str:
     return f"{whole}s"
 
 
+def address(given: str) -> str:
+    """The address of an endpoint, or that it has none yet."""
+    return given or "waiting for an address"
+
+
 def size(count: float) -> str:
     """Bytes with the unit that keeps the number short: ``512 B``, ``1.5 MiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from callsheet.backends.kubernetes import names
+import json
+from collections.abc import Sequence
+
+from callsheet.backends.kubernetes import exposed, names
 from callsheet.backends.kubernetes.api import EVERYWHERE, Api, Object
 from callsheet.backends.kubernetes.apply import parallel
 from callsheet.backends.kubernetes.refusals import Refused
@@ -21,16 +24,25 @@ def find_book(api: Api, experiment: str) -> Object | None:
 
 
 def observe_all(api: Api, *, everywhere: bool = False) -> list[Observed]:
-    """Every experiment in the namespace, or in all of them, with four questions in all."""
+    """Every experiment in the namespace, or in all of them, with four questions in all where nothing is exposed."""
     labels = {names.MANAGED_BY: names.MANAGER}
     namespace = EVERYWHERE if everywhere else ""
-    kinds = ("ConfigMap", *_KINDS)
-    maps, *others = parallel(lambda kind: api.objects(kind, labels, namespace=namespace), kinds)
+
+    def listed(kinds: Sequence[str]) -> list[list[Object]]:
+        return parallel(lambda kind: api.objects(kind, labels, namespace=namespace), kinds)
+
+    maps, *others = listed(("ConfigMap", *_KINDS))
     found = []
     for book in maps:
         if names.EXPERIMENT_FILE in (book.get("data") or {}):
             mine = [[item for item in items if _place(item) == _place(book)] for items in others]
             found.append(_observed(book, *mine))
+    doors = sorted({kind for observed in found for kind in exposed.kinds(observed.experiment)})
+    for kind, items in zip(doors, listed(doors), strict=True):
+        for observed in found:
+            _add_doors(observed, kind, [item for item in items if _place(item) == _place(observed.book)])
+    for observed in found:
+        _add_nodes(api, observed)
     return found
 
 
@@ -48,8 +60,12 @@ def observe(api: Api, experiment: str, *, events: bool = True, book: Object | No
             fix="see which there are: callsheet ps --on kubernetes -A",
         )
     labels = names.selector(experiment)
-    jobs, sets, pods = parallel(lambda kind: api.objects(kind, labels), _KINDS)
+    doors = sorted(exposed.kinds(json.loads(book["data"][names.EXPERIMENT_FILE])))
+    jobs, sets, pods, *others = parallel(lambda kind: api.objects(kind, labels), (*_KINDS, *doors))
     observed = _observed(book, jobs, sets, pods)
+    for kind, items in zip(doors, others, strict=True):
+        _add_doors(observed, kind, items)
+    _add_nodes(api, observed)
     if events and (len(observed.pods) < _wanted(observed.workloads) or any(map(_waits, observed.pods))):
         observed.events = _warnings(api)
     return observed
@@ -60,6 +76,27 @@ def _observed(book: Object, jobs: list[Object], sets: list[Object], pods: list[O
     observed = Observed(book, workloads, pods)
     observed.pods = [pod for pod in pods if pod["metadata"]["labels"].get(names.RUN) == observed.run]
     return observed
+
+
+def _add_doors(observed: Observed, kind: str, items: list[Object]) -> None:
+    observed.outside.doors |= {(kind, item["metadata"]["name"]): item for item in items}
+
+
+def _add_nodes(api: Api, observed: Observed) -> None:
+    for role in exposed.on_nodes(observed.experiment):
+        observed.outside.nodes[role] = _node_of(api, observed, role)
+
+
+def _node_of(api: Api, observed: Observed, role: str) -> str:
+    """The address of a node where the role runs; every other node would answer too."""
+    pod = next((pod for pod in observed.newest(role).values() if pod["spec"].get("nodeName")), None)
+    if pod is None:
+        return ""
+    try:
+        node = api.cluster(f"api/v1/nodes/{pod['spec']['nodeName']}", "look at a node")
+    except Refused:  # without that right: what the pod knows of its node, good inside the cluster's network
+        return str(pod["status"].get("hostIP", ""))
+    return exposed.node_address(node)
 
 
 def _warnings(api: Api) -> list[Object]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from callsheet import contract
 from callsheet.backends.kubernetes import names, reasons
+from callsheet.backends.kubernetes.exposed import Outside, addresses
 from callsheet.backends.kubernetes.lifecycle import Verdict, decide, policy
 from callsheet.backends.status import ContainerStatus, Phase, ReplicaStatus, Status, count_roles
 
@@ -28,6 +29,7 @@ class Observed:
     """Job or StatefulSet by role."""
     pods: list[Object]
     events: list[Object] = field(default_factory=list)
+    outside: Outside = field(default_factory=Outside)
 
     @property
     def run(self) -> str:
@@ -96,7 +98,7 @@ def assess(observed: Observed, now: float) -> Assessment:
         folder=observed.book["data"].get(contract.STORAGE, ""),
         generation=json.loads(observed.book["data"].get(names.BOOK_FILE, "{}")).get("generation", 0),
         restarts=sum(replica.restarts for replica in replicas),
-        exposed=_exposed(observed, experiment),
+        exposed=addresses(observed.book, experiment, observed.outside),
         roles=count_roles((role["name"] for role in experiment["spec"]["roles"]), replicas),
         replicas=replicas,
     )
@@ -238,20 +240,6 @@ def _exit_codes(observed: Observed) -> dict[str, int]:
             if state:
                 found[f"{role['name']}/{index}"] = int(state.get("exitCode", 0))
     return found
-
-
-def _exposed(observed: Observed, experiment: Mapping[str, Any]) -> dict[str, str]:
-    """The Service of each endpoint for people; `callsheet port-forward` brings it to this machine."""
-    book = json.loads(observed.book["data"].get(names.BOOK_FILE, "{}")).get("endpoints", {})
-    return {
-        expose[
-            "name"
-        ]: f"{names.service(experiment['metadata']['name'], expose['name'])}:{book[expose['name']]['port']}"
-        for role in experiment["spec"]["roles"]
-        for container in role.get("containers") or [role]
-        for expose in container.get("exposes") or []
-        if expose["name"] in book
-    }
 
 
 def _last_end(observed: Observed) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from callsheet.backends.base import Backend, LogQuery, Run, Target
 from callsheet.compat.symphony.describe import Description, describe
-from callsheet.errors import UserError
+from callsheet.errors import RetryError, UserError
 from callsheet.spec.quantity import parse_duration
 
 
@@ -151,6 +151,8 @@ class Looking:
                 f"experiment {experiment_name!r} exposes no service {service_name!r}",
                 fix=f"choose one of: {known}",
             )
+        if not exposed[service_name]:
+            raise RetryError(f"the service {service_name!r} has no address yet", fix="ask again in a while")
         return exposed[service_name]
 
     def _run(self, experiment_name: str) -> Run:
