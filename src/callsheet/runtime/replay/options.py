@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal, get_args
 
 import numpy as np
@@ -99,7 +101,23 @@ class Table:
                 f"and is sampled from {self.min_size:,} on",
                 fix="give it more bytes, or make min_size smaller",
             )
+        most = memory_limit()
+        if room * size > most:
+            raise UserError(
+                f"table {self.name!r} would take {room * size:,} bytes for {room:,} items of {size:,} bytes, "
+                f"and there are {most:,} bytes of memory",
+                fix=f"let it hold fewer items, or say how many bytes it may take, such as {most // 2:,}",
+            )
         return room
+
+
+def memory_limit() -> int:
+    """Bytes that this process can have at most: of the machine, or of its container."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        return min(machine, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    except (OSError, ValueError):
+        return machine
 
 
 def insert_schema(items: Schema) -> Schema:

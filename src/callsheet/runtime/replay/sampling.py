@@ -137,7 +137,7 @@ class Sampling:
             if self._plans:
                 missing = [part for part in self._plans[0] if not part.source.ready(part.number)]
                 if not missing:
-                    return self._plans.popleft()
+                    return self._plans[0]
                 if not missing[0].lost:
                     self._wait(missing[0].source, deadline)
                 continue
@@ -217,6 +217,8 @@ class Sampling:
         ]
 
     def _assemble(self, parts: list[_Part], out: Mapping[str, NDArray[np.generic]] | None) -> Sample:
+        into = {} if len(parts) == 1 and out is None else self._into(parts, out)
+        self._plans.popleft()
         replies = [part.source.replies.pop(part.number) for part in parts]
         size = self.size
         if len(parts) == 1 and out is None:
@@ -224,7 +226,6 @@ class Sampling:
             self._held.append(frame)
             keys, chances = arrays.pop(KEY), arrays.pop(PROBABILITY)
             return Sample(arrays, keys | shard << SHARD_SHIFT, chances, size)  # type: ignore[operator, arg-type]
-        into = self._into(parts, out)
         row = 0
         for part, (frame, arrays) in zip(parts, replies, strict=True):
             rows = slice(row, row + part.count)

@@ -28,7 +28,7 @@ from callsheet.runtime.stream.ledger import Cursor
 from callsheet.store import Fenced, open_store
 
 log = logging.getLogger("callsheet.runtime")
-_TICK = 0.5
+_TICK = 0.2
 """Seconds after which those who wait are told why."""
 _QUIET = 0.2
 _LINGER = 2.0
