@@ -63,7 +63,7 @@ class Writing(threading.Thread):
                 finally:
                     writer.close(patience)
             self.counts = writer.counts()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised again in the test
             self.error = error
 
 

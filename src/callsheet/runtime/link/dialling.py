@@ -234,6 +234,8 @@ class Dialler:
                     return None
                 entry.wait(min(left, 1.0), self._context.stop.fd if self.heeds_stop else -1)
             found = MemoryWire(entry.socket)
+        except (ConnectionResetError, BrokenPipeError):
+            raise Lost from None  # the listener died at the door
         except OSError as error:
             entry.close()
             if not self._fell_back:
