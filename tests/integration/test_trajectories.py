@@ -294,6 +294,16 @@ def test_an_empty_endpoint_is_waited_for_no_longer_than_wanted() -> None:
         assert time.monotonic() - begun < 5
 
 
+def test_one_side_that_encrypts_and_one_that_does_not_never_meet() -> None:
+    with (
+        reading("encrypted") as reader,
+        context("network", reader.address, role="actor") as ctx,
+        TrajectoryWriter(ctx, "t") as writer,
+        pytest.raises(TimedOut, match="no connection to t"),
+    ):
+        writer.write(item(0), timeout=1)
+
+
 def test_reading_ends_when_the_process_should_stop_though_items_flow(carrier: str) -> None:
     with reading(carrier) as reader, writing(carrier, reader.address, write(1_000_000), patience=0):
         reader.read(10, timeout=10)

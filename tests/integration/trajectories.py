@@ -15,6 +15,7 @@ from callsheet.runtime.keys import Keys
 from callsheet.runtime.link.link import TimedOut
 from callsheet.runtime.trajectories import Batch, TrajectoryReader, TrajectoryWriter
 
+KEY = b"k" * 32
 KINDS = ["memory", "network", "encrypted"]
 
 
@@ -22,7 +23,7 @@ def context(kind: str, address: str = "127.0.0.1:0", **options: Any) -> Context:
     """A process of the run, as far as its peers can tell."""
     return Context(
         addresses={"t": address},
-        keys=Keys(b"k" * 32),
+        keys=Keys(KEY),
         plaintext=kind == "network",
         memory=kind == "memory",
         **options,

@@ -120,7 +120,11 @@ class Dialler:
     def dial(self, body: bytes, until: float) -> tuple[MemoryWire | NetworkEnd, m.Welcome] | None:
         """One try, until then at the latest: the connection and what was said, or None with a `reason`. A try that was
         given little time goes on in the next call."""
-        end = self._begin(body)
+        try:
+            end = self._begin(body)
+        except Full:  # ZeroMQ has given the connection up, as when one side encrypts and the other does not
+            self.reason = "the connection broke"
+            return None
         try:
             if self._entering is None:
                 welcome = self._welcome(end, until)
