@@ -10,12 +10,17 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from callsheet import contract
 from callsheet.errors import UserError
 from callsheet.runtime.keys import Keys
 from callsheet.runtime.link.sockets import Sockets
+from callsheet.runtime.measuring import Measuring
 from callsheet.runtime.stop import Stop, Stopping
+
+if TYPE_CHECKING:
+    from callsheet.metrics import Registry
 
 log = logging.getLogger("callsheet.runtime")
 
@@ -70,6 +75,7 @@ class Context:
         """Different for each start of a process, and larger for later ones as far as clocks agree."""
         self.stop = Stop()
         self.sockets = Sockets(self.keys)
+        self.measuring = Measuring()
         self._addresses = dict(addresses or {})
         self._environ: Mapping[str, str] = {}
         self._book = ""
@@ -116,6 +122,11 @@ class Context:
         """A name for one more link to a listener: the same after a restart, different from the process's others."""
         number = self._links[endpoint, address] = self._links.get((endpoint, address), 0) + 1
         return self.name if number == 1 else f"{self.name}#{number}"
+
+    @property
+    def metrics(self) -> Registry:
+        """The metrics of this process: make your own here, they are exported with ours."""
+        return self.measuring.registry
 
     @property
     def stopping(self) -> bool:
@@ -172,6 +183,9 @@ class Context:
     def __enter__(self) -> Context:
         if threading.current_thread() is threading.main_thread():
             self.stop.on_signal()
+        if self._environ:
+            self.measuring.start(self._environ)
+            self._at_close.insert(0, self.measuring.close)  # closed last, so that it tells of all the rest
         return self
 
     def __exit__(

@@ -68,6 +68,7 @@ class ParameterReader:
             on_up=self._connected,
             on_data=self._took,
         )
+        context.measuring.follow("ParameterReader", endpoint, self.counts)
         self._views = views
         self._have = Version()
         self._latest = Version()

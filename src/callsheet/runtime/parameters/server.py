@@ -34,7 +34,6 @@ _PATIENCE = 2.0
 class _Counts:
     published: int = 0
     published_bytes: int = 0
-    publish_seconds: float = 0.0
     sent: int = 0
     sent_bytes: int = 0
     notices: int = 0
@@ -68,6 +67,8 @@ class ParameterServer:
         self._failure: BaseException | None = None
         self._context = context
         self._listener = Listener(context, endpoint, Pattern(words.PATTERN, self._accept, self._gone))
+        metrics = context.measuring.follow("ParameterPublisher", endpoint, self.counts)
+        self._publish_seconds = metrics.publish_seconds
         self._thread = threading.Thread(target=self._serve, name=f"callsheet-{endpoint}", daemon=True)
         self._thread.start()
         context.at_close(self.close)
@@ -105,7 +106,7 @@ class ParameterServer:
             counts = self._counts
             counts.published += 1
             counts.published_bytes += size
-            counts.publish_seconds += time.perf_counter() - begun
+            self._publish_seconds.observe(time.perf_counter() - begun)
 
     def _check(self, version: int) -> None:
         if self._failure is not None:

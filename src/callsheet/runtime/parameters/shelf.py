@@ -76,16 +76,12 @@ class Shelf:
     def __init__(self, most_lent: int = MOST_LENT) -> None:
         self.most_lent = most_lent
         self.retired = 0
+        self.latest = Version()
+        """What is published."""
         self._lock = threading.Lock()
         self._all: list[Stored] = []
         self._spare: list[Stored] = []
         self._latest: Stored | None = None
-
-    @property
-    def latest(self) -> Version:
-        """What is published."""
-        latest = self._latest
-        return Version() if latest is None else latest.version
 
     @property
     def memory(self) -> int:
@@ -116,6 +112,7 @@ class Shelf:
         """From now on this one is the latest."""
         with self._lock:
             before, self._latest = self._latest, stored
+            self.latest = stored.version
             if before is not None and not before.readers:
                 self._spare.append(before)
 

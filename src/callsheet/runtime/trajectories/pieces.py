@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from callsheet.runtime.stream.lane import ITEMS
 from callsheet.runtime.stream.ledger import LARGEST, Track
 from callsheet.runtime.stream.packing import MOST_ITEMS
 from callsheet.runtime.trajectories.batches import Batch
+
+if TYPE_CHECKING:
+    from callsheet.metrics import Histogram
 
 PATTERN: Final = "trajectories"
 """What writers and readers tell each other that they want."""
@@ -149,6 +152,7 @@ class Tally:
         self.bad = 0
         self.waited = 0.0
         self._lags = [0] * _BUCKETS
+        self.lag_metric: Histogram | None = None
 
     def opened(self, piece: Piece) -> None:
         """A frame's items, some of which may be known already, or may not have come."""
@@ -166,7 +170,10 @@ class Tally:
             batch.stale = filled.count - int(np.count_nonzero(batch.fresh))
             self.stale += batch.stale
         for made, size in filled.finish():
-            self._lags[max(0, version - made).bit_length()] += size
+            lag = max(0, version - made)
+            self._lags[lag.bit_length()] += size
+            if self.lag_metric is not None:
+                self.lag_metric.observe(lag, size)
 
     def lags(self) -> dict[int, int]:
         """Items by how much they lagged at most."""

@@ -81,6 +81,8 @@ class TrajectoryReader:
             Pattern(PATTERN, accept=self._accept, takes=lambda: self.schema),
             window=window,
         )
+        metrics = context.measuring.follow("TrajectoryReader", endpoint, self.counts)
+        self._tally.lag_metric = metrics.lag
 
     @property
     def address(self) -> str:

@@ -81,6 +81,7 @@ class TrajectoryWriter:
         else:
             self._lane = Lane(context, endpoint, PATTERN, schema=schema, address=address, window=window)
         self._way: Lane | Spread = self._lane or self._spread  # type: ignore[assignment]
+        context.measuring.follow("TrajectoryWriter", endpoint, self.counts)
 
     def write(self, arrays: Mapping[str, object], version: int = 0, timeout: float | None = None) -> int:
         """Copy a rollout and send it; `version` is that of the policy that made it. Its sequence, from 1."""
