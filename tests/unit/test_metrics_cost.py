@@ -48,7 +48,7 @@ def test_the_import_takes_less_than_ten_milliseconds(tmp_path: Path) -> None:
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     took = [
         float(subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=True).stdout)
-        for _ in range(10)
+        for _ in range(20)
     ]
     print(f"{min(took) * 1e3:.1f} ms")
     assert min(took) < 0.010
