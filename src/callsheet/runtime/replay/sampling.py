@@ -103,11 +103,14 @@ class Sampling:
     ) -> None:
         """Send priorities to the shards that gave the keys."""
         deadline = Deadline(timeout)
+        self._follow()
         shards = keys >> SHARD_SHIFT
         by_number = {source.number: source for source in self._sources.values()}
         for number in np.unique(shards):
             mine = shards == number
             source = by_number.get(int(number))
+            if source is not None and not source.resets:  # never seen yet
+                source.link.connect(None if deadline.at is None else deadline.left())
             some, values = keys[mine], priorities[mine]
             for at in range(0, len(some), words.MOST_UPDATED):
                 part = slice(at, at + words.MOST_UPDATED)

@@ -221,7 +221,8 @@ class ReplayServer:
 
     def _guest(self, peer: Peer) -> Guest:
         if peer.state is None:
-            peer.state = Guest(self._services[words.want_of(peer.hello.body).table])
+            want = words.want_of(peer.hello.body)
+            peer.state = Guest(self._services[want.table], samples=want.purpose == words.TO_SAMPLE)
         guest: Guest = peer.state
         return guest
 
@@ -248,11 +249,17 @@ class ReplayServer:
     def _keep_stored(self, snapshots: Snapshots, now: float) -> None:
         if snapshots.running:
             self._durable(snapshots.collect())
+        if snapshots.running:
+            return
+        if (
+            snapshots.error is None and self._changed() == self._changes
+        ):  # all is stored: nobody needs to wish for that any more
+            for service in self._services.values():
+                service.wanted = False
             return
         wanted = any(service.wanted for service in self._services.values())
         since = now - self._stored_at
-        due = since >= (self._every or 0) or (wanted and since >= max(_TICK, snapshots.counts.seconds))
-        if due and self._changed() != self._changes:
+        if since >= (self._every or 0) or (wanted and since >= max(_TICK, snapshots.counts.seconds)):
             self._start(snapshots)
 
     def _start(self, snapshots: Snapshots) -> None:

@@ -49,11 +49,11 @@ class Guest:
     """What is known about a client."""
 
     service: Service
+    samples: bool
     asking: int = 0
     told: str = ""
     mass: float = -1.0
     schema: bool = False
-    samples: bool = False
 
 
 @dataclass
@@ -166,7 +166,6 @@ class Service:
         if guest.asking >= words.MOST_ASKED:
             raise BadMessage(f"more than {words.MOST_ASKED} wishes at a time")
         guest.asking += 1
-        guest.samples = True
         self.counts.requests += 1
         self._asks.append(_Ask(frame.peer, count, frame.header.sequence, time.monotonic()))
 

@@ -27,6 +27,8 @@ log = logging.getLogger("callsheet.runtime")
 SEGMENTS = "segments"
 STATE = "state"
 NAMED = "segments"
+_AGAIN = 60.0
+"""Seconds after which a failure that goes on is told again."""
 
 
 @dataclass
@@ -66,6 +68,7 @@ class Snapshots:
         self._thread: threading.Thread | None = None
         self._done: dict[str, Cursor] | None = None
         self._serial = 0
+        self._complained = 0.0
         self.error: CallsheetError | None = None
         """Why the last one failed; None when it did not."""
         self.counts = Counts()
@@ -115,9 +118,11 @@ class Snapshots:
         try:
             self._write(tables)
         except CallsheetError as error:
-            self.error = error
             self.counts.failed += 1
-            log.warning("a snapshot of the replay failed: %s", error.message)
+            if self.error is None or begun - self._complained > _AGAIN:
+                self._complained = begun
+                log.warning("a snapshot of the replay failed, more are tried: %s", error.message)
+            self.error = error
         except Exception:
             self.error = CallsheetError("the snapshot failed")
             self.counts.failed += 1

@@ -78,15 +78,28 @@ class DurableReplayLane(ReplayLane, DurableLane):
     """A lane to one shard that keeps items until a snapshot has them; asks for one when its memory runs full."""
 
     purpose = words.WRITE_DURABLY
-    hurry = False
+    _hurry = False
     """Whether somebody waits for a snapshot."""
     _wished = 0.0
+
+    def flush(self, timeout: float | None = None, *, durable: bool = False) -> None:
+        """Wait until the shard has all that was put in, or until a snapshot has it, which is asked for."""
+        deadline = Deadline(timeout)
+        super().flush(timeout)
+        if durable and self.durable < self.sequence:
+            try:
+                with self._lock:
+                    self._hurry, self._wished = True, 0.0
+                    self._push()
+                super().flush(None if deadline.at is None else deadline.left(), durable=True)
+            finally:
+                self._hurry = False
 
     def _push(self) -> None:
         super()._push()
         item = self.packing.nbytes / self.packing.capacity if self.packing else 0
         if (
-            self.hurry or (self.sequence - self.durable) * item > self._ring.size / 2
+            self._hurry or (self.sequence - self.durable) * item > self._ring.size / 2
         ) and time.monotonic() - self._wished > _PATIENCE:
             self._wished = time.monotonic()
             self.link.tell(Header(words.STORE))
@@ -167,19 +180,11 @@ class Inserting:
     def flush(self, timeout: float | None, *, durable: bool) -> None:
         """Wait until the shards have everything, or until it is durable there."""
         deadline = Deadline(timeout)
-        lanes = list(self.lanes.values())
-        for lane in lanes:
-            if isinstance(lane, DurableReplayLane):
-                lane.hurry = durable
         try:
-            for lane in lanes:
+            for lane in self.lanes.values():
                 lane.flush(None if deadline.at is None else deadline.left(), durable=durable)
         except TimedOut as error:
             raise self._why(error) from None
-        finally:
-            for lane in lanes:
-                if isinstance(lane, DurableReplayLane):
-                    lane.hurry = False
 
     def counts(self) -> dict[str, float]:
         """How it is going, in numbers."""
