@@ -23,6 +23,8 @@ from callsheet.runtime.link.messages import (
 
 SMALL = 32 * 1024
 """Bytes up to which ZeroMQ copies a payload: that costs less than handing it over."""
+_CUT_OFF = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
+_CLOEXEC = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
 _INT = array.array("i").itemsize
 _SPACE = socket.CMSG_SPACE(4 * _INT)
 
@@ -62,6 +64,7 @@ class MemoryWire:
         self._mapped = Mapped()
         self._buffer = bytearray(LARGEST_HEADER)
         self._view = memoryview(self._buffer)
+        self._buffers = [self._buffer]
         self.bytes_on_socket = 0
 
     def send(self, message: bytes) -> None:
@@ -91,9 +94,7 @@ class MemoryWire:
         """The next message (valid until the next call), its payload, kind, block and released block; None when there
         is none now."""
         try:
-            size, ancillary, flags, _ = self.socket.recvmsg_into(
-                [self._buffer], _SPACE, socket.MSG_CMSG_CLOEXEC
-            )
+            size, ancillary, flags, _ = self.socket.recvmsg_into(self._buffers, _SPACE, _CLOEXEC)
         except BlockingIOError:
             return None
         except OSError:
@@ -103,7 +104,7 @@ class MemoryWire:
             if size == 0:
                 raise Lost
             self.bytes_on_socket += size
-            if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            if flags & _CUT_OFF:
                 raise BadMessage("a message that was cut off")
             message = self._view[:size]
             kind, wish, block, released, length = split(message)

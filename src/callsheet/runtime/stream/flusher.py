@@ -44,6 +44,7 @@ class Flusher:
 
     def wake(self) -> None:
         """There is something to look after."""
+        self.resting = False
         if self._thread is None and not self._ended:
             self._thread = threading.Thread(target=self._run, name="callsheet-flusher", daemon=True)
             self._thread.start()
@@ -66,11 +67,11 @@ class Flusher:
                     time.sleep(TICK)
                     continue
                 self.resting = True
-                if not self._tended.urgent():  # asked again: a call may have just missed that it rests
-                    self._event.wait(_REST)
+                woken = self._tended.urgent()  # a call may have just missed that it rests
+                woken = woken or self._event.wait(_REST)
                 self._event.clear()
                 self.resting = False
-                quiet = _QUIET - 1
+                quiet = 0 if woken else _QUIET - 1
         except Stopping:
             pass  # whoever closes the sender hands over what is left
         except Exception as error:  # noqa: BLE001 - told to the next call

@@ -101,11 +101,11 @@ class Lane:
             assert self._slots is not None
             assert self.packing is not None
             self.packing.put(self._slots, self._count, arrays)
-            self._count += 1
+            count = self._count = self._count + 1
             self.sequence += 1
-            if self._count == self.packing.capacity or self._delivered():
+            if count == self.packing.capacity or (count == 1 and self._delivered()):
                 self._finish()
-            if self._flusher.resting:
+            elif self._flusher.resting:
                 self._flusher.wake()
             return self.sequence
 
@@ -127,8 +127,6 @@ class Lane:
             self._finish()
             self.sequence += 1
             self.link.post(self._header(1, self.sequence, version), block, layout.nbytes)
-            if self._flusher.resting:
-                self._flusher.wake()
 
     def flush(self, timeout: float | None = None, *, durable: bool = False) -> None:
         """Wait until the receiver has all that was put in, or until all of it is durable there."""
@@ -317,6 +315,7 @@ class Lane:
             self._learn(Schema.of(arrays))
         if not self.link.counts.connects:
             self.link.connect(timeout)
+            self._flusher.wake()
         assert self.packing is not None
         return self.packing
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -65,13 +66,13 @@ class Packing:
         layout = self.schema.layout(count)
         for (_, dtype, shape, new), (_, _, _, old) in zip(layout.places, self._layout.places, strict=True):
             if new != old:
-                length = dtype.itemsize * int(np.prod(shape))
+                length = dtype.itemsize * math.prod(shape)
                 memory[new : new + length] = memory[old : old + length]
         return layout.nbytes
 
 
 def _capacity(schema: Schema, frame_bytes: int) -> int:
-    one = sum(one.dtype.itemsize * int(np.prod([n or 0 for n in one.shape])) for one in schema.fields)
+    one = sum(one.dtype.itemsize * math.prod(n or 0 for n in one.shape) for one in schema.fields)
     count = min(MOST_ITEMS, max(1, frame_bytes // max(1, one)))
     while count > 1 and schema.layout(count).nbytes > frame_bytes:
         count -= 1

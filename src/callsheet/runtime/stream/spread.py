@@ -93,7 +93,6 @@ class Spread:
 
     def counts(self) -> dict[str, float]:
         """The sums over all lanes, those of receivers that left included."""
-        self._tidy()
         total = dict(self._past)
         for lane in [*self._lanes.values(), *(lane for lane, _ in self._left)]:
             _add(total, lane.counts())
