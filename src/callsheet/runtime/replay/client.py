@@ -68,6 +68,7 @@ class ReplayClient:
         self._sampling: Sampling | None = None
         if batch is not None:
             self._sampling = Sampling(context, endpoint, table, batch=batch, ahead=ahead)
+        context.measuring.follow("ReplayClient", endpoint, self.counts)
 
     def insert(
         self, arrays: Mapping[str, object], priority: float | None = None, timeout: float | None = None
@@ -127,6 +128,7 @@ class ReplayClient:
                 "shards": len(sources),
                 "shards_away": sum(not source.up for source in sources),
             }
+        found["waited"] = found.get("insert_waited", 0.0) + found.get("sample_waited", 0.0)
         return found
 
     def close(self, timeout: float | None = 5.0) -> None:

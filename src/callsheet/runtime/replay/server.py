@@ -80,6 +80,9 @@ class ReplayServer:
         pattern = Pattern(words.PATTERN, accept=self._accept, gone=self._gone)
         self.listener = Listener(context, endpoint, pattern, window=window)
         self.address = self.listener.address
+        metrics = context.measuring.follow("ReplayServer", endpoint, self.counts)
+        if self._snapshots is not None:
+            self._snapshots.observe = metrics.snapshot_seconds.observe
 
     def _restore(self, storage: str, endpoint: str, keep: int, wanted: list[Table]) -> int:
         if not storage:

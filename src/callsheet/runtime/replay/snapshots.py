@@ -72,6 +72,8 @@ class Snapshots:
         self.error: CallsheetError | None = None
         """Why the last one failed; None when it did not."""
         self.counts = Counts()
+        self.observe: Callable[[float], None] = lambda seconds: None
+        """Told how long each one took."""
 
     @property
     def fence(self) -> int:
@@ -132,6 +134,7 @@ class Snapshots:
             self.counts.stored += 1
             self._done = {one.saved.name: one.saved.marks for one in tables}
         self.counts.seconds = time.monotonic() - begun
+        self.observe(self.counts.seconds)
         self._finished()
 
     def _write(self, tables: list[Frozen]) -> None:
