@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sysconfig
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,7 +39,6 @@ class S3Server:
                 "actions": actions,
             }
             for name, actions in (
-                ("admin", ["Admin", "Read", "Write", "List"]),
                 ("user", ["Read", "Write", "List"]),
                 ("reader", ["Read", "List"]),
             )
@@ -73,6 +73,7 @@ class S3Server:
             "filer": "true",
             "s3": "true",
             "s3.config": self.folder / "s3.json",
+            "s3.autoCreateBucket": "false",
             "s3.port.iceberg": 0,
             "s3.port.lance": 0,
             "master.telemetry": "false",
@@ -110,17 +111,20 @@ class S3Server:
         self._process.send_signal(signal.SIGCONT)
 
     def wait_until_ready(self) -> None:
-        """Until it takes an object, into a bucket that it makes for its administrator."""
-        with _variables(self.environment("admin")):
-            store = open_store(f"s3://{BUCKET}", patience=0.0)
+        """Until it has the bucket and takes an object."""
+        with _variables(self.environment()):
+            store = open_store(f"s3://{BUCKET}", patience=5.0)
+        bucket = f"http://127.0.0.1:{self._ports[2 * _PARTS.index('filer')]}/buckets/{BUCKET}/"
 
         def takes_one() -> bool:
+            with contextlib.suppress(OSError):  # it may be there already
+                urllib.request.urlopen(urllib.request.Request(bucket, method="POST"), timeout=10).close()
             try:
                 return bool(store.put("ready", b""))
             except CallsheetError:
                 return False
 
-        eventually(takes_one, within=60.0)
+        eventually(takes_one, within=120.0)
 
     def remove(self) -> None:
         self.kill()

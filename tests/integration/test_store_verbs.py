@@ -173,7 +173,8 @@ def test_replace_if_replaces_only_what_was_seen(store: Store) -> None:
     first = store.put("x", b"1")
     assert store.head("x").etag == first
     second = store.replace_if("x", b"2", first)
-    assert second and second != first
+    assert second
+    assert second != first
     assert store.replace_if("x", b"3", first) is None
     assert store.get("x") == b"2"
     assert store.replace_if("nothing", b"1", first) is None

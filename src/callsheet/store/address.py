@@ -118,4 +118,4 @@ def _meant(scheme: str, rest: str, text: str) -> str:
 
 def _harmless(text: str) -> str:
     """Without what could be a password or a signature."""
-    return re.sub(r"//[^/@]*@", "//...@", re.sub(r"[?#].*", "", text))
+    return re.sub(r"(^|//)[^/@]*@", r"\1...@", re.sub(r"[?#].*", "", text))

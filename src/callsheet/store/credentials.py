@@ -51,8 +51,13 @@ def _s3(address: Address, env: Environment) -> Settings:
     config: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
     if not _first(env, "AWS_REGION", "AWS_DEFAULT_REGION") and known.get("region"):
         config["region"] = known["region"]
-    if _first(env, "AWS_ACCESS_KEY_ID") or _is_on(env, "AWS_SKIP_SIGNATURE"):
+    if _is_on(env, "AWS_SKIP_SIGNATURE"):
         return Settings(config, endpoint)
+    if _first(env, "AWS_ACCESS_KEY_ID"):
+        # As they are now, whenever the first request is made.
+        names = ("access_key_id", "secret_access_key", "session_token")
+        given = {name: env[f"AWS_{name.upper()}"] for name in names if env.get(f"AWS_{name.upper()}")}
+        return Settings(config | given, endpoint)
     if "aws_access_key_id" in known:
         return Settings(config, endpoint, lambda: _keys(env, profile))
     if _first(

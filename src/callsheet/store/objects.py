@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import itertools
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import cached_property
@@ -47,13 +47,22 @@ class Objects:
         self._address = address
         self._settings = settings(address)
         self._patience = Patience(patience)
-        self._once = self._client(0)
+
+    @cached_property
+    def _reader(self) -> ObjectStore:
+        """For answers with content, which may take long but never stop coming."""
+        return self._client(0, {"read_timeout": timedelta(seconds=self._patience.attempt(0))})
+
+    @cached_property
+    def _once(self) -> ObjectStore:
+        return self._client(0)
 
     @cached_property
     def _patient(self) -> ObjectStore:
+        """For an upload in several requests."""
         return self._client(1_000)
 
-    def _client(self, retries: int) -> ObjectStore:
+    def _client(self, retries: int, limits: Mapping[str, Any] | None = None) -> ObjectStore:
         kinds: dict[str, Callable[..., ObjectStore]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
         attempt = self._patience.attempt(CHUNK)
         options: dict[str, Any] = {
@@ -61,10 +70,11 @@ class Objects:
             "client_options": {
                 "allow_http": self._settings.endpoint.startswith("http://"),
                 "timeout": timedelta(seconds=attempt),
+                **(limits or {}),
             },
             "retry_config": {
                 "max_retries": retries,
-                "retry_timeout": timedelta(seconds=self._patience.window + attempt),
+                "retry_timeout": timedelta(seconds=self._patience.window + self._patience.attempt(0)),
                 "backoff": self._patience.backoff,
             },
         }
@@ -128,13 +138,13 @@ class Objects:
 
     async def _content(self, key: str) -> tuple[bytes, Any]:
         try:
-            result = await self._once.get_async(key)
+            result = await self._reader.get_async(key)
             return bytes(await result.bytes_async()), result.meta
         except FileNotFoundError:
             return b"", None
 
     def head(self, key: str) -> Entry:
-        return self._entry(loop.run(self._persist(key, lambda: self._once.head_async(key))))
+        return self._entry(loop.run(self._persist(key, lambda: self._reader.head_async(key))))
 
     def stream(self, key: str) -> Iterator[bytes]:
         first, meta = loop.run(self._persist(key, lambda: self._first(key), CHUNK))
@@ -156,17 +166,17 @@ class Objects:
     async def _first(self, key: str) -> tuple[bytes, Any]:
         """The first chunk, and what there is to know of the whole: one request for what is small."""
         try:
-            result = await self._once.get_async(key, options={"range": (0, CHUNK)})
+            result = await self._reader.get_async(key, options={"range": (0, CHUNK)})
             return bytes(await result.bytes_async()), result.meta
         except BaseError as error:
             if _is_past_the_end(error):
-                return b"", await self._once.head_async(key)
+                return b"", await self._reader.head_async(key)
             raise
 
     async def _piece(self, key: str, start: int, meta: Any) -> bytes:
         async def attempt() -> bytes:
             wanted = (start, min(start + CHUNK, meta["size"]))
-            result = await self._once.get_async(key, options={"range": wanted, "if_match": meta["e_tag"]})
+            result = await self._reader.get_async(key, options={"range": wanted, "if_match": meta["e_tag"]})
             return bytes(await result.bytes_async())
 
         return await self._persist(key, attempt, CHUNK)
@@ -174,7 +184,7 @@ class Objects:
     def get_range(self, key: str, start: int, length: int) -> bytes:
         async def attempt() -> bytes:
             try:
-                return bytes(await self._once.get_range_async(key, start=start, length=length))
+                return bytes(await self._reader.get_range_async(key, start=start, length=length))
             except BaseError as error:
                 if _is_past_the_end(error):
                     return b""
@@ -185,7 +195,7 @@ class Objects:
     def list(self, folder: str, after: str) -> list[Entry]:
         async def attempt() -> list[Entry]:
             found: list[Entry] = []
-            async for page in self._once.list(folder or None, offset=after or None, chunk_size=PAGE):
+            async for page in self._reader.list(folder or None, offset=after or None, chunk_size=PAGE):
                 found += [self._entry(meta) for meta in page]
             return sorted(found, key=lambda entry: entry.key)
 

@@ -172,7 +172,7 @@ def _backend(address: Address, patience: float) -> Backend:
     try:
         from callsheet.store.objects import Objects
     except ImportError as error:
-        if error.name != "obstore":
+        if not (error.name or "").startswith("obstore"):
             raise
         raise UserError(
             f"{address.url} needs the package obstore, which is not installed",
