@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from callsheet.runtime.link.dialling import Refused
     from callsheet.runtime.parameters.reader import ParameterReader
     from callsheet.runtime.parameters.server import ParameterServer
+    from callsheet.runtime.replay.client import ReplayClient
+    from callsheet.runtime.replay.server import ReplayServer
     from callsheet.runtime.schema import Schema
     from callsheet.runtime.stop import Stopping
     from callsheet.runtime.trajectories.reader import TrajectoryReader
@@ -22,6 +24,8 @@ __all__ = [
     "ParameterReader",
     "ParameterServer",
     "Refused",
+    "ReplayClient",
+    "ReplayServer",
     "Schema",
     "Stopping",
     "TrajectoryReader",
@@ -33,6 +37,8 @@ _HOMES = {
     "ParameterReader": "parameters.reader",
     "ParameterServer": "parameters.server",
     "Refused": "link.dialling",
+    "ReplayClient": "replay.client",
+    "ReplayServer": "replay.server",
     "Schema": "schema",
     "Stopping": "stop",
     "TrajectoryReader": "trajectories.reader",

@@ -29,6 +29,8 @@ _SAY_AGAIN = 60.0
 class DurableLane(Lane):
     """Frames are made in a ring of memory, sent from there, and stay there until they are durable."""
 
+    alone = float("inf")
+
     def __init__(
         self,
         context: Context,

@@ -36,6 +36,9 @@ MARKS: Final = 2
 class Lane:
     """Items on their way to one receiver. Calls may come from any thread, one at a time."""
 
+    alone = 1.0
+    """Seconds that a process which stops looks for a receiver that is gone."""
+
     def __init__(
         self,
         context: Context,
@@ -201,6 +204,10 @@ class Lane:
             try:
                 self._finish()
                 while not self._delivered():
+                    if self.link.by_memory is None and self.context.stopping and deadline.left() > self.alone:
+                        deadline = Deadline(
+                            self.alone
+                        )  # the other side stops too, as it seems, and is gone already
                     self._wait(deadline)
             except CallsheetError:
                 self.lost = self._undelivered()
