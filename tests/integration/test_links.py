@@ -347,19 +347,20 @@ def test_a_stopped_listener_is_waited_for(kind: str) -> None:
 
 
 def test_nothing_is_left_when_everyone_is_killed() -> None:
-    def left() -> set[str]:
-        unix = Path("/proc/net/unix").read_text().splitlines()
-        return {line.split()[-1] for line in unix if "@callsheet-" in line} | set(os.listdir("/dev/shm"))
+    def listens(name: str) -> bool:
+        return f"@{name}" in Path("/proc/net/unix").read_text()
 
-    before = left()
+    welcomes: list[m.Welcome] = []
     with echo_process("memory") as (process, address), make("memory", role="a", address=address) as context:
-        link = Link(context, "e", "test", schema=SCHEMA)
+        link = Link(context, "e", "test", schema=SCHEMA, on_up=welcomes.append)
         send(link, 0)
-        assert len(left()) > len(before)
+        name = welcomes[0].socket
+        assert listens(name)
         process.kill()
         process.wait()
         link.close()
-    assert left() <= before
+    assert not listens(name)
+    assert not [entry for entry in os.listdir("/dev/shm") if "callsheet" in entry]
 
 
 def test_a_stop_ends_every_wait(kind: str) -> None:

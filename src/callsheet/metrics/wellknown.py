@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from callsheet.metrics.definition import BYTES, COUNTS, Definition
+from callsheet.metrics.definition import COUNTS, Definition
 from callsheet.metrics.instruments import Counter, Gauge, Histogram
 from callsheet.metrics.process import add_process_metrics, dropped
 from callsheet.metrics.registry import Registry
@@ -54,16 +54,13 @@ class Transport:
         self.reconnects = here.counter(
             "transport_reconnects", "Connections that were made anew after one was lost."
         )
-        self._refusals = registry.counters(
+        self.refusals = here.counter(
             "transport_refusals",
-            "Peers and frames that were refused, by reason: key, schema, version, size, malformed, replayed.",
-            (*_AT, "reason"),
+            "Peers and messages that were refused: another schema, run or version, or malformed.",
         )
-        self._endpoint = endpoint
-
-    def refusals(self, reason: str) -> Counter:
-        """Refusals for one reason, a word from a short list."""
-        return self._refusals.of(endpoint=self._endpoint, reason=reason)
+        self.keys_refused = registry.counter(
+            "transport_keys_refused", "Connections to this process that did not have the run's key."
+        )
 
 
 class TrajectoryWriter:
@@ -89,14 +86,9 @@ class TrajectoryWriter:
             adds_up=True,
         )
         self.resent = here.counter("trajectories_resent", "Rollouts sent again after a connection was lost.")
-        self._dropped = registry.counters(
-            "trajectories_dropped", "Rollouts that were given up, by reason.", (*_AT, "reason")
+        self.dropped = here.counter(
+            "trajectories_dropped", "Rollouts that were given up because no reader took them before the end."
         )
-        self._endpoint = endpoint
-
-    def dropped(self, reason: str) -> Counter:
-        """Rollouts given up for one reason, a word from a short list."""
-        return self._dropped.of(endpoint=self._endpoint, reason=reason)
 
 
 class TrajectoryReader:
@@ -110,7 +102,6 @@ class TrajectoryReader:
         self.bytes = here.counter(
             "trajectories_read", "Bytes of the rollouts that were received.", unit="bytes"
         )
-        self.steps = here.counter("trajectories_steps", "Environment steps received.")
         self.wait_seconds = here.counter(
             "trajectories_reader_wait",
             "Time that the reader waited for rollouts.",
@@ -127,18 +118,15 @@ class TrajectoryReader:
         self.missing = here.counter(
             "trajectories_missing", "Rollouts that a writer's numbering says were never received."
         )
-        self.stale_steps = here.counter(
-            "trajectories_stale_steps",
-            "Steps masked because their policy was older than max_policy_lag.",
+        self.stale = here.counter(
+            "trajectories_stale",
+            "Rollouts masked because their policy was older than max_policy_lag.",
         )
         self.lag = here.histogram(
             "trajectories_policy_lag",
-            "How many versions older than the newest the policy was that made each step.",
+            "How many versions older than the newest the policy was that made each rollout.",
             buckets=COUNTS,
             shown="lag",
-        )
-        self.batch_seconds = here.histogram(
-            "trajectories_batch", "Time to assemble a batch, waiting included.", unit="seconds"
         )
 
 
@@ -166,9 +154,6 @@ class ParameterReader:
     def __init__(self, registry: Registry, endpoint: str) -> None:
         here = _Here(registry, endpoint)
         self.reads = here.counter("parameters_read", "Snapshots of parameters that were read.")
-        self.read_seconds = here.histogram(
-            "parameters_read", "Time from asking to having a newer snapshot.", unit="seconds"
-        )
         self.version = here.gauge(
             "parameters_version", "The newest version that was published or read.", shown="version"
         )
@@ -255,49 +240,6 @@ class PolicyClient:
         self.retries = here.counter("policy_client_retries", "Requests that were sent again.")
 
 
-class Acting:
-    """A program that steps environments."""
-
-    def __init__(self, registry: Registry) -> None:
-        self.steps = registry.counter("acting_steps", "Environment steps.", shown="steps")
-        self.episodes = registry.counter("acting_episodes", "Episodes that ended.")
-        self.episode_return = registry.gauge(
-            "acting_return", "Mean return of the episodes that ended lately.", shown="return"
-        )
-        self.episode_steps = registry.histogram(
-            "acting_episode_steps", "Steps of each episode that ended.", buckets=COUNTS
-        )
-        self.environment_seconds = registry.counter(
-            "acting_environment", "Time spent in the environments.", unit="seconds"
-        )
-        self.policy_seconds = registry.counter(
-            "acting_policy", "Time spent on choosing actions.", unit="seconds"
-        )
-
-
-class Learning:
-    """A program that learns."""
-
-    def __init__(self, registry: Registry) -> None:
-        self.updates = registry.counter("learning_updates", "Updates of the parameters.", shown="updates")
-        self.steps = registry.counter("learning_steps", "Environment steps learnt from.", shown="steps")
-        self.update_seconds = registry.histogram("learning_update", "Time of one update.", unit="seconds")
-        self.loss = registry.gauge("learning_loss", "The newest loss.", shown="loss")
-
-
-class Checkpoints:
-    """A program that writes checkpoints."""
-
-    def __init__(self, registry: Registry) -> None:
-        self.saved = registry.counter("checkpoint_saved", "Checkpoints that are durable.")
-        self.failed = registry.counter("checkpoint_failed", "Checkpoints that could not be written.")
-        self.seconds = registry.histogram("checkpoint_save", "Time of one checkpoint.", unit="seconds")
-        self.bytes = registry.histogram(
-            "checkpoint_size", "Size of one checkpoint.", unit="bytes", buckets=BYTES
-        )
-        self.step = registry.gauge("checkpoint_step", "The step of the newest durable checkpoint.")
-
-
 BY_ENDPOINT: Final = (
     Transport,
     TrajectoryWriter,
@@ -309,7 +251,6 @@ BY_ENDPOINT: Final = (
     PolicyServer,
     PolicyClient,
 )
-OF_PROCESS: Final = (Acting, Learning, Checkpoints)
 
 
 def groups() -> dict[str, list[Definition]]:
@@ -319,10 +260,6 @@ def groups() -> dict[str, list[Definition]]:
         registry = Registry()
         endpoint_group(registry, "trajectories")
         found[str(endpoint_group.__doc__)] = registry.definitions()
-    for process_group in OF_PROCESS:
-        registry = Registry()
-        process_group(registry)
-        found[str(process_group.__doc__)] = registry.definitions()
     registry = Registry()
     add_process_metrics(registry)
     dropped(registry)

@@ -11,12 +11,27 @@ if TYPE_CHECKING:
 Counts = Callable[[], Mapping[str, float]]
 
 FOLLOWED: Final[dict[str, dict[str, str]]] = {
+    "Transport": {
+        name: name
+        for name in (
+            "sent_memory",
+            "sent_network",
+            "received_memory",
+            "received_network",
+            "frames_sent",
+            "frames_received",
+            "peers",
+            "reconnects",
+            "refusals",
+        )
+    },
     "TrajectoryWriter": {
         "items": "items",
         "bytes": "bytes",
         "wait_seconds": "waited",
         "unacknowledged": "in_flight",
         "resent": "resent",
+        "dropped": "dropped",
     },
     "TrajectoryReader": {
         "items": "items",
@@ -26,7 +41,7 @@ FOLLOWED: Final[dict[str, dict[str, str]]] = {
         "writers": "writers",
         "duplicates": "duplicates",
         "missing": "missing",
-        "stale_steps": "stale",
+        "stale": "stale",
     },
     "ParameterPublisher": {
         "publishes": "published",

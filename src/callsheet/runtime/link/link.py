@@ -41,6 +41,7 @@ class Counts:
 
     sent: int = 0
     sent_bytes: int = 0
+    sent_by_memory: int = 0
     received: int = 0
     connects: int = 0
     resent: int = 0
@@ -86,6 +87,26 @@ class Link:
         self._down_since = time.monotonic()
         self._received: list[Frame] = []
         self._on_data = on_data or self._received.append
+        context.measuring.follow("Transport", endpoint, self.measure)
+
+    def measure(self) -> dict[str, float]:
+        """What the metrics of transport show."""
+        counts = self.counts
+        return {
+            "sent_memory": counts.sent_by_memory,
+            "sent_network": counts.sent_bytes - counts.sent_by_memory,
+            "frames_sent": counts.sent,
+            "frames_received": counts.received,
+            "peers": self._wire is not None,
+            "reconnects": max(0, counts.connects - 1),
+        }
+
+    def _count(self, length: int) -> None:
+        counts = self.counts
+        counts.sent += 1
+        counts.sent_bytes += length
+        if self._wire is not None and self._wire.by_memory:
+            counts.sent_by_memory += length
 
     @property
     def by_memory(self) -> bool | None:
@@ -169,8 +190,7 @@ class Link:
         flying = _Flying(header, block, length)
         if block is not None:
             self._flying[block.index] = flying
-        self.counts.sent += 1
-        self.counts.sent_bytes += length
+        self._count(length)
         deadline = Deadline(timeout)
         if self._wire is None:
             self.connect(timeout)  # sends all that is in flight
@@ -195,8 +215,7 @@ class Link:
     def post(self, header: m.Header, block: Block, length: int) -> None:
         """Send without waiting: at once, or with the next connection when there is none now."""
         self._flying[block.index] = _Flying(header, block, length)
-        self.counts.sent += 1
-        self.counts.sent_bytes += length
+        self._count(length)
         if self._wire is not None:
             try:
                 self._wire.send_data(header, block, length)
