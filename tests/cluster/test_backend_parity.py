@@ -47,7 +47,7 @@ def roles() -> list[dict[str, Any]]:
     probe = {"exec": {"command": ["true"]}}
     mine = [
         {"name": "MINE_NAME", "value": "{role}-{index} of {replicas}"},
-        {"name": "MINE_BRACES", "value": '{"a": 1} $(HOME) {{index}}'},
+        {"name": "MINE_BRACES", "value": '{"a": 1} $(HOME) {{index}} $$ ${index} $'},
         {"name": "MINE_ANY", "value": "{data.port}"},
     ]
     return [

@@ -6,20 +6,25 @@ To take up a wanted change: `CALLSHEET_UPDATE_GOLDEN=1 pytest tests/unit/test_ku
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from callsheet.backends.kubernetes.backend import KubernetesBackend
+from callsheet.backends.kubernetes.environment import Wiring, expand
 from callsheet.backends.kubernetes.manifests import manifests, to_text
 from callsheet.backends.kubernetes.patch import merge
 from callsheet.backends.kubernetes.render import render
 from callsheet.backends.kubernetes.workdir import LARGEST, CodeFile, collect, pack
 from callsheet.errors import InvalidExperiment
 from callsheet.plan.load import load
+from callsheet.plan.template import fill, parse
 from callsheet.spec.experiment import Experiment
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kubernetes"
@@ -108,6 +113,33 @@ def test_a_users_dollar_parentheses_survive_kubernetes_own_expansion() -> None:
     container = job["spec"]["template"]["spec"]["containers"][0]
     assert container["command"][2] == "echo $$(hostname) $(CALLSHEET_INDEX)"
     assert {"name": "X", "value": "$$(Y)"} in container["env"]
+
+
+def expanded(text: str, variables: dict[str, str]) -> str:
+    """What the kubelet makes of a word: `$(NAME)` is a variable's value, and two dollars are one."""
+    return re.sub(
+        r"\$(\$|\((?P<name>[^)]*)\))",
+        lambda found: "$" if found["name"] is None else variables.get(found["name"], found[0]),
+        text,
+    )
+
+
+@given(st.text(alphabet="$(){}ax", max_size=12), st.text(alphabet="$(){}ax", max_size=12))
+def test_no_dollar_of_a_user_is_lost_on_the_way(before: str, after: str) -> None:
+    wiring = Wiring(experiment({"name": "a", "command": ["x"]}))
+    container = wiring.experiment.spec.roles[0].group[0]
+    word = expand(wiring, f"{before}{{index}}{after}", container)
+    assume("$(CALLSHEET_INDEX)" in word)  # else the braces around it made something else of it
+    here = fill(parse(f"{before}{{index}}{after}", {}), lambda hole: "7")
+    assert expanded(word, {"CALLSHEET_INDEX": "7"}) == here
+
+
+def test_the_shells_own_process_id_survives() -> None:
+    role = {"name": "a", "command": ["sh", "-c", "echo $$ ${index} $"]}
+    (job,) = of_kind(render(experiment(role), "r1", {}), "Job")
+    word = job["spec"]["template"]["spec"]["containers"][0]["command"][2]
+    assert word == "echo $$$$ ${index} $$"
+    assert expanded(word, {}) == "echo $$ ${index} $"
 
 
 def test_a_group_becomes_a_main_container_with_native_sidecars() -> None:

@@ -279,3 +279,23 @@ def test_a_nodes_address_for_people_outside_is_preferred() -> None:
     assert exposed.node_address({"status": {"addresses": [inside, outside]}}) == "203.0.113.1"
     assert exposed.node_address({"status": {"addresses": [inside]}}) == "10.0.0.1"
     assert exposed.node_address({"status": {}}) == ""
+
+
+def test_a_pod_whose_program_has_ended_is_neither_starting_nor_counted_yet() -> None:
+    leaving = pod("actor", state=ended(0))
+    leaving["status"]["conditions"] = []
+    found = look(pod("learner"), leaving, lifecycle={"success": ["actor"]})
+    assert found.status.phase == "Running"
+    assert (found.status.replicas[1].ready, found.status.replicas[1].reason) == (
+        False,
+        "its program has ended (exit code 0)",
+    )
+    assert found.verdict is None, "its Job has yet to count it"
+
+
+def test_a_program_that_could_not_be_started_has_the_code_that_a_shell_gives() -> None:
+    failed = pod("actor", phase="Failed", state=ended(128, reason="StartError", message="x"))
+    found = look(pod("learner"), failed, jobs={"actor": {"failedIndexes": "0"}})
+    assert found.verdict is not None
+    assert found.verdict.code == 127
+    assert found.status.replicas[1].containers[0].exit_code == 127

@@ -6,6 +6,7 @@ replica comes through the downward API, and what scaling changes comes from the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ from callsheet.plan.template import Hole, fill, parse
 from callsheet.spec.experiment import Container, Experiment, Role
 
 Env = list[dict[str, Any]]
+_DOLLARS = re.compile(r"\$+(?=\(|\Z)|\${2,}")
+"""Dollars that Kubernetes would take for an expression or for an escaped dollar, or that a hole may follow."""
 
 
 class Wiring:
@@ -120,10 +123,10 @@ def all_key(endpoint: str) -> str:
 
 
 def expand(wiring: Wiring, text: str, container: Container) -> str:
-    """A user's text for a pod template: our braces as ``$(NAME)``, the user's own ``$(`` kept from expansion."""
+    """A user's text for a pod template: our braces as ``$(NAME)``, the user's own dollars kept from expansion."""
     mounts = {mount.name: mount.mount_path for mount in container.volume_mounts}
     template = parse(text, wiring.binders)
-    escaped = tuple(part.replace("$(", "$$(") if isinstance(part, str) else part for part in template)
+    escaped = tuple(_DOLLARS.sub(r"\g<0>\g<0>", part) if isinstance(part, str) else part for part in template)
     return fill(escaped, lambda hole: _reference(hole, wiring, mounts))
 
 

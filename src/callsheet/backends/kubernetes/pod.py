@@ -48,6 +48,8 @@ class PodRenderer:
                 "subdomain": self.experiment.name,
                 "enableServiceLinks": False,
                 "automountServiceAccountToken": False,
+                # Otherwise the program is process 1, which ignores every signal that it has no handler for.
+                "shareProcessNamespace": True,
                 "terminationGracePeriodSeconds": ceil(parse_duration(role.termination_grace_period)),
                 "securityContext": {
                     "runAsNonRoot": True,

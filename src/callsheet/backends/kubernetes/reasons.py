@@ -14,6 +14,7 @@ Object = dict[str, Any]
 
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 _CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+_NOT_STARTED = ("StartError", "ContainerCannotRun")
 _NODES = re.compile(r"^\d+/(?P<all>\d+) nodes are available: (?P<why>.*?)\.(?:\s|$)", re.DOTALL)
 _PART = re.compile(r"^(?P<count>\d+) (?P<what>.+)$", re.DOTALL)
 _TAINT = re.compile(r"untolerated taint(?:\(s\))? ?(?:\{(?P<taint>[^}]*)\})?")
@@ -130,7 +131,7 @@ def ended(container: Object, limit: str = "") -> str:
     reason = state.get("reason", "")
     if reason == "OOMKilled":
         return f"killed for using more memory than its limit{f' of {limit}' if limit else ''}"
-    if reason in ("StartError", "ContainerCannotRun"):
+    if reason in _NOT_STARTED:
         return f"its program could not be started: {_start_trouble(state.get('message', ''))}"
     if code > 128:
         try:
@@ -152,6 +153,13 @@ def terminated(container: Object) -> Object:
         if state:
             return state
     return {}
+
+
+def exit_code(state: Object) -> int:
+    """The exit code of a container that has ended; as on a laptop when its program could not even be started."""
+    return (
+        contract.EXIT_CANNOT_START if state.get("reason") in _NOT_STARTED else int(state.get("exitCode", 0))
+    )
 
 
 def cannot_create(events: Iterable[Object], owner: str) -> str:

@@ -188,6 +188,12 @@ def _from_pod(replica: ReplicaStatus, pod: Object, events: list[Object], *, now:
         replica.phase, replica.reason = "Stopping", "it was asked to end"
     elif phase == "Succeeded":
         replica.phase = "Succeeded"
+    elif counts and phase == "Running" and (mine.get("state") or {}).get("terminated"):
+        # Not yet Succeeded: whoever ended the run now would take the pod from its Job before it is counted.
+        replica.phase, replica.reason = (
+            "Running",
+            f"its program has ended ({reasons.ended(mine, _memory(pod))})",
+        )
     elif running:
         replica.phase, replica.ready = ("Running" if ready else "Starting"), ready
         replica.reason = "" if ready else reasons.waiting(pod, events)
@@ -201,7 +207,7 @@ def _from_container(container: ContainerStatus, found: Object) -> None:
     container.ready = bool(found.get("ready"))
     last = reasons.terminated(found)
     if last:
-        container.exit_code = int(last.get("exitCode", 0))
+        container.exit_code = reasons.exit_code(last)
 
 
 def _without_pod(workload: Object, events: list[Object], index: int) -> str:
@@ -238,7 +244,7 @@ def _exit_codes(observed: Observed) -> dict[str, int]:
         for index, pod in observed.newest(role["name"]).items():
             state = reasons.terminated(next(iter(reasons.containers_of(pod["status"])), {}))
             if state:
-                found[f"{role['name']}/{index}"] = int(state.get("exitCode", 0))
+                found[f"{role['name']}/{index}"] = reasons.exit_code(state)
     return found
 
 
