@@ -1,0 +1,158 @@
+"""Killing writers of sets, with and without a successor that takes over at the same moment."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from localrun import eventually, is_gone, program
+from s3server import BUCKET
+
+from callsheet.store import Store, all_sets, claim, latest, open_store
+
+
+@pytest.fixture(params=["file", "s3"])
+def store(request: pytest.FixtureRequest, folder: Path) -> Store:
+    """An empty store of each kind."""
+    if request.param == "file":
+        return open_store((folder / "store").as_uri())
+    request.getfixturevalue("s3")
+    return open_store(f"s3://{BUCKET}/{secrets.token_hex(4)}")
+
+
+class Writers:
+    """Writers that can be started quickly, and what they told."""
+
+    def __init__(self, nursery: subprocess.Popen[str]) -> None:
+        self._nursery = nursery
+        self.begun: dict[int, int] = {}
+        """Process id to fence, in the order in which they took over."""
+        self.stored: list[tuple[int, int]] = []
+        """Fence and step of everything that was safely stored, as it was told."""
+        self.fenced: set[int] = set()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._nursery.stdout
+        for line in self._nursery.stdout:
+            pid, word, fence, step = line.split()
+            if word == "from":
+                self.begun[int(pid)] = int(fence)
+            elif word == "stored":
+                self.stored.append((int(fence), int(step)))
+            else:
+                self.fenced.add(int(pid))
+
+    def start(self) -> int:
+        """One more writer, once it has taken over."""
+        known = len(self.begun)
+        assert self._nursery.stdin
+        self._nursery.stdin.write("\n")
+        self._nursery.stdin.flush()
+        eventually(lambda: len(self.begun) > known, within=60)
+        return list(self.begun)[-1]
+
+    def kill(self, pid: int) -> None:
+        """kill -9; True once it is gone."""
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            assert pid in self.fenced
+        eventually(lambda: is_gone(pid))
+
+    def finish(self) -> None:
+        """End those who are left, and read what they told."""
+        for pid in self.begun:
+            if not is_gone(pid):
+                os.kill(pid, signal.SIGKILL)
+        assert self._nursery.stdin
+        self._nursery.stdin.close()
+        self._reader.join(30)
+        self._nursery.wait(30)
+
+
+@contextmanager
+def writers(store: Store) -> Iterator[Writers]:
+    command = program("set_writers.py", store.url)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as nursery:
+        started = Writers(nursery)
+        try:
+            yield started
+        finally:
+            started.finish()
+
+
+@pytest.mark.parametrize(("store", "kills"), [("file", 200), ("s3", 100)], indirect=["store"])
+def test_the_row_never_goes_back_however_writers_are_killed(store: Store, kills: int) -> None:
+    """Each writer is killed at a random moment; half of them only after their successor has taken over."""
+    chance = random.Random(7)
+    seen = (0, 0)
+    with writers(store) as started:
+        current = started.start()
+        for _ in range(kills):
+            enough = len(started.stored) + chance.randrange(4)
+            eventually(lambda enough=enough: len(started.stored) >= enough, within=60)
+            if chance.random() < 0.5:
+                successor = started.start()
+                started.kill(current)
+            else:
+                started.kill(current)
+                successor = started.start()
+            current = successor
+            told = list(started.stored)
+            found = latest(store)
+            if told:
+                assert found
+                now = (found.record.fence, int(found.info["step"]))
+                assert now >= max(told), "what was told to be stored is there, or a later one"
+                assert now >= seen, "the latest is never an earlier one"
+                seen = now
+        started.kill(current)
+    found = latest(store)
+    assert found
+    assert (found.record.fence, found.info["step"]) >= max(started.stored)
+    for one in all_sets(store):
+        one.verify()
+        assert one.read("a") == b"%d" % one.info["step"] * 1_000
+    by_number = [(one.record.fence, one.info["step"]) for one in reversed(all_sets(store))]
+    assert by_number == sorted(by_number)
+    last_writer = claim(store)
+    last_writer.keep(3)
+    last_writer.sweep(older_than=-10)
+    assert len(all_sets(store)) <= 3
+    assert len([e for e in store.list() if not e.key.startswith("manifests")]) == 2 * len(all_sets(store))
+
+
+def test_a_writer_killed_between_its_parts_leaves_the_set_before(store: Store) -> None:
+    code = """
+import os, signal, sys
+from callsheet.store import claim, open_store
+writer = claim(open_store(sys.argv[1]))
+with writer.write_set("good") as parts:
+    parts.put("model", b"1")
+with writer.write_set("half") as parts:
+    parts.put("model", b"2")
+    parts.put("optimizer", b"3")
+    parts.finish()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code, store.url])
+    assert done.returncode == -signal.SIGKILL
+    found = latest(store)
+    assert found
+    assert (found.name, found.read("model")) == ("good", b"1")
+    assert len(all_sets(store)) == 1
+    writer = claim(store)
+    assert writer.sweep() == 0, "parts of half a set stay for a day"
+    assert writer.sweep(older_than=-10) == 2
+    found.verify()
