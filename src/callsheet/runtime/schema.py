@@ -13,7 +13,7 @@ import numpy as np
 
 from callsheet.errors import UserError
 
-MOST_FIELDS = 256
+MOST_FIELDS = 4096
 MOST_DIMENSIONS = 16
 LONGEST_NAME = 128
 ALIGNMENT = 64

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import select
 import time
 from typing import Any
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from callsheet.errors import CallsheetError
+from callsheet.errors import CallsheetError, UserError
 from callsheet.runtime.context import Context
 from callsheet.runtime.link import messages as m
 from callsheet.runtime.link.blocks import CAN_SHARE
 from callsheet.runtime.link.door import Entry, host_identity
-from callsheet.runtime.link.wires import Full, Lost, MemoryWire, NetworkWire, parse
+from callsheet.runtime.link.wires import Full, Lost, MemoryWire, NetworkWire, parse, take
 from callsheet.runtime.schema import Schema
 
 log = logging.getLogger("callsheet.runtime")
@@ -25,6 +26,7 @@ _EVENTS = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 )
+_POLLIN = int(zmq.POLLIN)
 _ASK = 2.0
 """Seconds between two questions whether the listener still knows us."""
 _PATIENCE = 3.0
@@ -37,6 +39,10 @@ class Refused(CallsheetError):
     exit_code = 2
 
 
+def _readable(zmq_socket: zmq.Socket[Any]) -> bool:
+    return bool(int(zmq_socket.getsockopt(zmq.EVENTS)) & _POLLIN)
+
+
 class NetworkEnd(NetworkWire):
     """A link's own end of a connection over ZeroMQ, which knows when it breaks."""
 
@@ -46,18 +52,18 @@ class NetworkEnd(NetworkWire):
         super().__init__(self.zmq)
         self.zmq.connect(f"tcp://{address}")
         self._stop = context.stop.fd if heeds_stop else -1
-        self._poller = zmq.Poller()
-        self._poller.register(self.zmq, zmq.POLLIN)
-        self._poller.register(self.monitor, zmq.POLLIN)
+        self._poll = select.poll()
+        self._poll.register(int(self.zmq.getsockopt(zmq.FD)), select.POLLIN)
+        self._poll.register(int(self.monitor.getsockopt(zmq.FD)), select.POLLIN)
         if heeds_stop:
-            self._poller.register(self._stop, zmq.POLLIN)
+            self._poll.register(self._stop, select.POLLIN)
         self.key_refused = False
         self._asked = time.monotonic()
 
     def receive(self) -> tuple[bytes, memoryview, int, int, int] | None:
         """The next message; None when there is none now."""
         try:
-            return parse(self.zmq.recv_multipart(zmq.NOBLOCK, copy=False))
+            return parse(take(self.zmq))
         except zmq.Again:
             return None
         except (zmq.ZMQError, m.BadMessage):
@@ -65,7 +71,8 @@ class NetworkEnd(NetworkWire):
 
     def wait(self, seconds: float) -> None:
         """Until something came, or the connection broke."""
-        self._poller.poll(int(seconds * 1000) + 1)
+        if not _readable(self.zmq) and not _readable(self.monitor):  # else a signal may have been used up
+            self._poll.poll(seconds * 1000)
         self.look()
 
     def look(self) -> None:
@@ -76,16 +83,15 @@ class NetworkEnd(NetworkWire):
             self._asked = now
             with contextlib.suppress(Full):
                 self.send(m.encode(m.ALIVE))
-        with contextlib.suppress(zmq.Again):
-            while True:
-                event = recv_monitor_message(self.monitor, zmq.NOBLOCK)["event"]
-                self.key_refused = event != zmq.EVENT_DISCONNECTED
-                raise Lost
+        if _readable(self.monitor):
+            event = recv_monitor_message(self.monitor, zmq.NOBLOCK)["event"]
+            self.key_refused = event != zmq.EVENT_DISCONNECTED
+            raise Lost
 
     def ignore_stop(self) -> None:
         """From now on waits go on although the process should stop."""
         if self._stop >= 0:
-            self._poller.unregister(self._stop)
+            self._poll.unregister(self._stop)
             self._stop = -1
 
     def close(self) -> None:
@@ -161,7 +167,7 @@ class Dialler:
         self._begun = end = NetworkEnd(self._context, self.address, heeds_stop=self.heeds_stop)
         self._about, self._over = about, time.monotonic() + _PATIENCE
         try:
-            end.send(m.encode(m.HELLO, self._hello(body)))
+            end.send(self._hello(body))
         except BaseException:
             self.close()
             raise
@@ -176,9 +182,9 @@ class Dialler:
             self._begun.close()
             self._begun = None
 
-    def _hello(self, body: bytes) -> m.Hello:
+    def _hello(self, body: bytes) -> bytes:
         context = self._context
-        return m.Hello(
+        hello = m.Hello(
             protocol=m.PROTOCOL,
             oldest=m.OLDEST,
             run=context.run,
@@ -189,6 +195,13 @@ class Dialler:
             schema=self.schema.encoded if self.schema else b"",
             body=body,
         )
+        message = m.encode(m.HELLO, hello)
+        if len(message) > m.LARGEST_HEADER:
+            raise UserError(
+                f"a hello of {len(message):,} bytes is larger than {m.LARGEST_HEADER:,}: the schema has too many arrays",
+                fix="join some of them",
+            )
+        return message
 
     def _welcome(self, end: NetworkEnd, until: float) -> m.Welcome | None:
         while True:

@@ -20,12 +20,13 @@ from callsheet.runtime.link.blocks import CAN_SHARE
 from callsheet.runtime.link.door import Door, host_identity
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.peer import Peer
-from callsheet.runtime.link.wires import Full, Lost, MemoryWire, NetworkWire, parse
+from callsheet.runtime.link.wires import Full, Lost, MemoryWire, NetworkWire, parse, take
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
 
 log = logging.getLogger("callsheet.runtime")
 _SWEEP = 2.0
+_POLLIN = int(zmq.POLLIN)
 _AT_ONCE = 64
 """Messages that are taken from one peer before the next has its turn."""
 
@@ -46,6 +47,7 @@ class Counts:
 
     frames: int = 0
     bytes: int = 0
+    bytes_by_memory: int = 0
     hellos: int = 0
     refused: int = 0
     expelled: int = 0
@@ -110,6 +112,19 @@ class Listener:
         self._poll.register(self._wake_fd, select.EPOLLIN)
         if self._door:
             self._poll.register(self._door.socket.fileno(), select.EPOLLIN)
+        metrics = context.measuring.follow("Transport", endpoint, self.measure)
+        metrics.keys_refused.follow(lambda: context.sockets.refused)
+
+    def measure(self) -> dict[str, float]:
+        """What the metrics of transport show."""
+        counts = self.counts
+        return {
+            "received_memory": counts.bytes_by_memory,
+            "received_network": counts.bytes - counts.bytes_by_memory,
+            "frames_received": counts.frames,
+            "peers": len(self._peers.by_name),
+            "refusals": counts.refused,
+        }
 
     @property
     def peers(self) -> list[Peer]:
@@ -128,8 +143,8 @@ class Listener:
                 self._take_network()
             if not self._ready:
                 self.settle()
-                self._touched = self._touched or bool(int(self._router.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
-            wait = 0.0 if self._ready or self._touched else deadline.left(_SWEEP)
+                self._touched = self._touched or bool(int(self._router.getsockopt(zmq.EVENTS)) & _POLLIN)
+            wait = 0.0 if self._ready or self._touched or self._awake else deadline.left(_SWEEP)
             greeting = self._door.greeting() if self._door else 0.0
             if greeting > 0:
                 wait = max(wait, greeting)
@@ -203,7 +218,7 @@ class Listener:
     def _take_network(self) -> None:
         for _ in range(_AT_ONCE):
             try:
-                parts = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
+                parts = take(self._router)
             except zmq.Again:
                 self._touched = False
                 return
@@ -243,6 +258,8 @@ class Listener:
                 if peer.schema is None:
                     raise m.BadMessage("arrays from a link that announced none")
                 self.counts.bytes += len(payload)
+                if peer.wire.by_memory:
+                    self.counts.bytes_by_memory += len(payload)
             self.counts.frames += 1
             self._ready.append(frame)
         elif kind != m.ALIVE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 
 import numpy as np
@@ -31,7 +31,7 @@ class Snapshot:
     version: int
     incarnation: int
     """Which start of the publisher this is from: another one may begin with a lower version."""
-    arrays: dict[str, np.ndarray]
+    arrays: dict[str, np.ndarray] = field(repr=False)
 
 
 @dataclass(slots=True)
@@ -171,6 +171,8 @@ class ParameterReader:
         self._snapshots += 1
         self._bytes += len(frame.payload)
         if self._views and out is None:
+            for view in found.values():
+                view.flags.writeable = False
             if self._shown is not None:
                 self._shown.release()
             self._shown = frame

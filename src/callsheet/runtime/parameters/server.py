@@ -20,14 +20,12 @@ from callsheet.runtime.link.listener import Listener, Pattern
 from callsheet.runtime.link.messages import LARGEST_PAYLOAD, BadMessage, Header, Hello
 from callsheet.runtime.link.peer import Peer
 from callsheet.runtime.parameters import words
-from callsheet.runtime.parameters.shelf import Shelf, Stored, arrays_at
+from callsheet.runtime.parameters.shelf import PATIENCE, Shelf, Stored, arrays_at
 from callsheet.runtime.parameters.words import Version
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Stopping
 
 log = logging.getLogger("callsheet.runtime")
-_PATIENCE = 2.0
-"""Seconds that a reader may keep a snapshot while others wait for it."""
 
 
 @dataclass
@@ -139,7 +137,7 @@ class ParameterServer:
     def _serve(self) -> None:
         try:
             while not self._closed:
-                for frame in self._listener.poll(_PATIENCE / 4 if self._hindered else None):
+                for frame in self._listener.poll(PATIENCE / 2 if self._hindered else None):
                     self._take(frame)
                 if self._told != self._shelf.latest:
                     self._tell()
@@ -181,8 +179,6 @@ class ParameterServer:
         self._hindered = False
         for peer, wanted in list(self._fetching.items()):
             self._answer(peer, wanted)
-        if self._hindered and self._shelf.retire(time.monotonic() - _PATIENCE):
-            self._answer_all()
 
     def _answer(self, peer: Peer, wanted: Version) -> bool:
         stored = self._shelf.lend(wanted)
@@ -213,6 +209,7 @@ class ParameterServer:
             **asdict(self._counts),
             "version": self.version,
             "readers": len(self._listener.peers),
+            "waiting": len(self._fetching),
             "lent": self._shelf.lent,
             "retired": self._shelf.retired,
             "memory_bytes": self._shelf.memory,

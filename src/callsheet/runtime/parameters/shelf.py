@@ -1,8 +1,8 @@
 """The published snapshots: the latest, and those that some reader still reads; a fixed number of them.
 
-Two threads use a shelf, the publisher's and the server's. What is lent is never written again before it came back. At
-most so many snapshots are lent at a time that one is always left to write into: publishing waits for nobody. When a
-reader keeps one for too long it may keep it, and new memory takes its place.
+Two threads use a shelf, the publisher's and the server's. What is lent is never written again before it came back. So
+few snapshots are lent at a time that one is always left to write into: publishing waits for nobody. While many are
+lent, readers share those; whoever keeps one for longer may keep it for good, and new memory takes its place.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from callsheet.runtime.parameters.words import Version
 from callsheet.runtime.schema import ALIGNMENT, Schema
 
 MOST_LENT = 4
+PATIENCE = 0.1
+"""Seconds that a snapshot is shared although there is a newer one."""
 
 
 @dataclass(eq=False, slots=True)
@@ -122,22 +124,32 @@ class Shelf:
             self._spare.append(stored)
 
     def lend(self, wanted: Version) -> Stored | None:
-        """The latest, if it is newer than that. When too many older ones are lent, the newest of those; None when that
-        is not newer: ask again when one came back."""
+        """The latest, if it is newer than that. While too many older ones are lent, the newest of those, which was the
+        latest a moment ago; None when that is not newer: ask again soon, or when one came back."""
         with self._lock:
             latest = self._latest
             if latest is None or not latest.version.newer_than(wanted):
                 return None
             if not latest.readers:
+                now = time.monotonic()
                 lent = [stored for stored in self._all if stored.readers]
-                if len(lent) >= self.most_lent:
+                if len(lent) >= self.most_lent and not self._retire(lent, now - PATIENCE):
                     latest = max(lent, key=lambda stored: stored.version.number)
                     if not latest.version.newer_than(wanted):
                         return None
                 else:
-                    latest.lent_since = time.monotonic()
+                    latest.lent_since = now
             latest.readers += 1
             return latest
+
+    def _retire(self, lent: list[Stored], before: float) -> bool:
+        """Leave the one that was lent first to its readers, if that was before then."""
+        oldest = min(lent, key=lambda stored: stored.lent_since)
+        if oldest.lent_since > before:
+            return False
+        self._forget(oldest)
+        self.retired += 1
+        return True
 
     def came_back(self, stored: Stored) -> None:
         """A reader is done with it."""
@@ -145,19 +157,6 @@ class Shelf:
             stored.readers -= 1
             if not stored.readers and stored is not self._latest and stored in self._all:
                 self._spare.append(stored)
-
-    def retire(self, before: float) -> bool:
-        """Leave the one that was lent first to its readers, if that was before then."""
-        with self._lock:
-            lent = [stored for stored in self._all if stored.readers and stored is not self._latest]
-            if len(lent) < self.most_lent:
-                return False
-            oldest = min(lent, key=lambda stored: stored.lent_since)
-            if oldest.lent_since > before:
-                return False
-            self._forget(oldest)
-            self.retired += 1
-            return True
 
     def _forget(self, stored: Stored) -> None:
         self._all.remove(stored)
