@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-faults cluster check format docs bench clean
+.PHONY: help demo test cluster check format docs bench clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The environment is made anew when the list of dependencies changes.
 $(STAMP): pyproject.toml constraints.txt
@@ -21,13 +21,11 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## Run the main job: a learner and three actors that exchange trajectories
 	@PATH="$(CURDIR)/$(BIN):$$PATH" callsheet run -f examples/tzmq/experiment.yaml
 
-test: check ## Run every check and test, here and on a real Kubernetes, but for test-faults
+test: check ## Run every check and every test, on this machine and on a real Kubernetes
 	$(BIN)/python -m pytest -n 4 -m "not exclusive and not cluster"
 	$(BIN)/python -m pytest -m "exclusive and not cluster"
 	@if [ "$$(id -u)" = 0 ] && [ -z "$$CALLSHEET_TEST_KUBECONFIG" ]; then $(BIN)/python -m tools.cluster build; fi
-	$(BIN)/python -m pytest -n 2 -m "cluster and not exclusive"
-
-test-faults: $(STAMP) ## Tests that take clusters of their own apart: ten minutes more (as root)
+	$(BIN)/python -m pytest -n 4 --dist loadgroup -m "cluster and not exclusive"
 	$(BIN)/python -m pytest -m "cluster and exclusive"
 
 cluster: ## Start a real Kubernetes of two nodes on this machine (as root)

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from kube import Kube
 
-from tools.cluster import images, lifecycle, state
+from tools.cluster import faults, images, lifecycle, state
 from tools.cluster.build import program
 
 NAME = "test"
@@ -97,9 +97,9 @@ def namespace(cluster: Kube) -> Iterator[Kube]:
     cluster("delete", "namespace", name, "--wait=false")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def start() -> Iterator[Callable[[str, int], Kube]]:
-    """Starts clusters that a test may hurt; they are gone when its module ends, and no other worker has them."""
+    """Starts clusters that a test may take apart; they are gone when the tests are, and no other worker has them."""
     if os.environ.get("CALLSHEET_TEST_KUBECONFIG"):
         pytest.skip("this test takes a cluster of its own apart")
     need_root()
@@ -115,3 +115,16 @@ def start() -> Iterator[Callable[[str, int], Kube]]:
     for name in names:
         lifecycle.down(name)
     assert not set(names) & set(state.known())
+
+
+@pytest.fixture(scope="session")
+def _fragile(start: Callable[[str, int], Kube]) -> Kube:
+    return start("fragile", 2)
+
+
+@pytest.fixture
+def fragile(_fragile: Kube) -> Iterator[Kube]:
+    """A cluster that tests hurt on purpose, one after the other; each finds it whole."""
+    yield _fragile
+    assert _fragile.own is not None
+    faults.heal(_fragile.own)

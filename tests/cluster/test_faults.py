@@ -1,30 +1,23 @@
-"""Nodes stop, are cut off and come back; GPUs appear; a thousand nodes are pretended. On a cluster of its own."""
+"""Nodes stop, are cut off and come back; GPUs appear; many nodes are pretended. On a cluster that may be hurt."""
 
 from __future__ import annotations
 
+import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from kube import Kube, eventually, pod
 
-from tools.cluster import build, faults, kwok
+from tools.cluster import build, faults, kwok, network, units
 from tools.cluster.cli import main
-
-pytestmark = pytest.mark.exclusive
-
-
-@pytest.fixture(scope="module")
-def own(start: Callable[[str, int], Kube]) -> Kube:
-    return start("faults", 2)
+from tools.cluster.shell import run
+from tools.cluster.state import CONTROL
 
 
-@pytest.fixture(autouse=True)
-def healed(own: Kube) -> Iterator[None]:
-    """Whatever a test broke is whole for the next one."""
-    yield
-    assert own.own is not None
-    faults.heal(own.own)
+@pytest.fixture
+def own(fragile: Kube) -> Kube:
+    return fragile
 
 
 @pytest.fixture
@@ -48,12 +41,20 @@ def pause(name: str, node: str = "", **container: object) -> dict[str, object]:
     return found
 
 
+def ready_since(own: Kube, node: str) -> str:
+    """When a node that is ready became so: the same answer twice says that it was ready all the time between."""
+    (ready,) = (c for c in own.get("node", node)["status"]["conditions"] if c["type"] == "Ready")
+    assert ready["status"] == "True"
+    return str(ready["lastTransitionTime"])
+
+
 def test_a_stopped_node_is_noticed_and_comes_back_with_its_pods(own: Kube, tool: Callable[..., str]) -> None:
     own.apply(pause("sleeper", "node-1"))
     own.ready("pod", "sleeper")
+    before = ready_since(own, "node-0")
     tool("stop-node", "node-1")
     eventually(lambda: own.node_ready("node-1") == "Unknown")
-    eventually(lambda: own.node_ready("node-0") == "True")
+    assert ready_since(own, "node-0") == before
     tool("heal")
     eventually(lambda: own.get("pod", "sleeper")["status"]["containerStatuses"][0]["restartCount"] >= 1)
     own.ready("pod", "sleeper")
@@ -62,12 +63,35 @@ def test_a_stopped_node_is_noticed_and_comes_back_with_its_pods(own: Kube, tool:
 def test_a_partitioned_node_is_noticed_while_its_pods_run_on(own: Kube, tool: Callable[..., str]) -> None:
     own.apply(pause("hermit", "node-1"))
     own.ready("pod", "hermit")
+    before = ready_since(own, "node-0")
     tool("partition-node", "node-1")
     assert "partitioned" in tool("status")
     eventually(lambda: own.node_ready("node-1") == "Unknown")
+    assert ready_since(own, "node-0") == before
     tool("heal")
     own.ready("pod", "hermit")
     assert own.get("pod", "hermit")["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
+def test_whatever_is_plugged_in_or_out_the_switch_keeps_its_address(
+    own: Kube, tool: Callable[..., str]
+) -> None:
+    """A switch whose address changes is unreachable for all nodes until they have learnt the new one."""
+    assert own.own is not None
+    control = network.inside(units.running(own.own, CONTROL))
+
+    def address() -> str:
+        links = run([*control, "ip", "-json", "link", "show", network.BRIDGE])
+        return str(json.loads(links)[0]["address"])
+
+    before = address()
+    # A bridge that is free to choose takes the lowest address of all its ports.
+    run([*control, "ip", "link", "set", "node-1", "address", "02:00:00:00:00:01"])
+    assert address() == before
+    tool("partition-node", "node-1")
+    assert address() == before
+    tool("heal")
+    assert address() == before
 
 
 def test_the_api_server_goes_away_and_comes_back_while_pods_run_on(

@@ -98,12 +98,9 @@ def _deployment() -> dict[str, Any]:
         "serviceAccountName": "coredns",
         "dnsPolicy": "Default",
         "priorityClassName": "system-cluster-critical",
-        # Names must go on working when a test takes a node away: two, apart, and moved soon.
-        "affinity": {
-            "podAntiAffinity": {
-                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": apart}]
-            }
-        },
+        # Names must go on working when a test takes a node away: two, apart, and moved soon. That they are apart is
+        # demanded, not asked for: whichever node is ready first would get both. On a single node the second one waits.
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}},
         "tolerations": [
             {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5} for key in lost
         ],

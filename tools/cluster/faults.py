@@ -49,8 +49,10 @@ def stop_api(cluster: Cluster) -> None:
 def heal(cluster: Cluster) -> list[str]:
     """Undo every fault: start what was stopped, plug in what was cut off. Returns the nodes that were mended."""
     begun = time.time()
-    units.off_switch(cluster, CONTROL, API_SERVER).unlink(missing_ok=True)
     control = units.running(cluster, CONTROL)
+    switched_off = units.off_switch(cluster, CONTROL, API_SERVER)
+    api_was_away = switched_off.exists()
+    switched_off.unlink(missing_ok=True)
     mended = []
     for name in cluster.nodes:
         if units.first_process(cluster, name) is None:
@@ -62,7 +64,10 @@ def heal(cluster: Cluster) -> list[str]:
     cluster.stopped.clear()
     cluster.save()
     wait_until(Api(cluster).ready, "the API server", 60)
-    wait_for_nodes(cluster, cluster.nodes, since=begun)
+    # What is known of a node that was not heard of is old: it counts once it has spoken again.
+    unheard = cluster.nodes if api_was_away else mended
+    wait_for_nodes(cluster, unheard, since=begun)
+    wait_for_nodes(cluster, cluster.nodes)
     # A kubelet that starts anew forgets what it was told about its node.
     for name in mended:
         if name in cluster.gpus:

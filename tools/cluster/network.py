@@ -76,8 +76,17 @@ def _ip(lines: Iterable[str], pid: int | None = None) -> None:
     run([*prefix, "ip", "-batch", "-"], stdin="\n".join(lines) + "\n")
 
 
+def _hardware_address(cluster: Cluster, last: int) -> str:
+    return f"02:00:0a:c8:{cluster.number:02x}:{last:02x}"
+
+
 def connect_control(cluster: Cluster, control: int) -> None:
-    """Set up the switch and plug the host into it."""
+    """Set up the switch and plug the host into it.
+
+    A bridge without an address of its own borrows the lowest of its ports'. When just that cable goes, the address
+    changes, and for as long as they remember the old one nobody reaches the API server: a fault of one node would
+    look like a fault of all.
+    """
     link = host_interface(cluster.number)
     _ip(
         [
@@ -89,7 +98,7 @@ def connect_control(cluster: Cluster, control: int) -> None:
     _ip(
         [
             "link set lo up",
-            f"link add {BRIDGE} type bridge forward_delay 0",
+            f"link add {BRIDGE} address {_hardware_address(cluster, 1)} type bridge forward_delay 0",
             f"addr add {cluster.api_host}/24 dev {BRIDGE}",
             f"link set {BRIDGE} up",
             f"link set {HOST_END} master {BRIDGE}",
@@ -102,7 +111,7 @@ def connect_control(cluster: Cluster, control: int) -> None:
 def connect_node(cluster: Cluster, control: int, node: str, pid: int) -> None:
     """Plug a node into the switch. A fixed hardware address keeps the others' memory of it true after a restart."""
     number = node_number(node)
-    mac = f"02:00:0a:c8:{cluster.number:02x}:{10 + number:02x}"
+    mac = _hardware_address(cluster, 10 + number)
     # The cable of a node that has just died goes a moment after it.
     run([*inside(control), "ip", "link", "del", node], check=False)
     _ip(
