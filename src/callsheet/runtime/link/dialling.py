@@ -211,6 +211,7 @@ class Dialler:
             if found is None:
                 left = until - time.monotonic()
                 if left <= 0:
+                    end.look()  # who tries in small steps never waits, and would not notice that it broke
                     self.reason = f"nobody answers at {self.address}"
                     return None
                 end.wait(min(left, _PATIENCE))

@@ -25,6 +25,9 @@ SMALL = 32 * 1024
 """Bytes up to which ZeroMQ copies a payload: that costs less than handing it over."""
 _CUT_OFF = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 _CLOEXEC = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+_NOBLOCK = int(zmq.NOBLOCK)
+_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
+_MOST_PARTS = 4
 _INT = array.array("i").itemsize
 _SPACE = socket.CMSG_SPACE(4 * _INT)
 
@@ -140,23 +143,40 @@ class NetworkWire:
     def __init__(self, zmq_socket: zmq.Socket[Any], to: bytes | None = None) -> None:
         self._socket = zmq_socket
         self._to = to
-        self._address = [] if to is None else [to]
+        self._known: dict[int, tuple[memoryview, int, zmq.Frame]] = {}
 
     def send(self, message: bytes) -> None:
         """Send a message without a payload."""
-        self._send([*self._address, message], copy=True)
+        self._send(message, None)
 
     def send_data(self, header: Header, block: Block | None, length: int, released: int = NO_BLOCK) -> None:
         """Send a header and a copy of the block's first bytes, made by the system."""
         message = encode_data(header, NO_BLOCK if block is None else block.index, length, released)
         if block is None or not length:
-            self._send([*self._address, message], copy=True)
+            self._send(message, None)
+        elif length <= SMALL:
+            self._send(message, block.view[:length])
         else:
-            self._send([*self._address, message, block.view[:length]], copy=length <= SMALL)
+            self._send(message, self._frame(block, length))
 
-    def _send(self, parts: list[bytes | memoryview], *, copy: bool) -> None:
+    def _frame(self, block: Block, length: int) -> zmq.Frame:
+        """ZeroMQ's handle of a block. It is made once and sent often: each new one would have to be given up by a
+        thread of pyzmq's own."""
+        known = self._known.get(block.index)
+        if known is None or known[0] is not block.view or known[1] != length:
+            frame = zmq.Frame(block.view[:length], copy=False, copy_threshold=0)
+            known = self._known[block.index] = (block.view, length, frame)
+        return known[2]
+
+    def _send(self, message: bytes, payload: memoryview | zmq.Frame | None) -> None:
         try:
-            self._socket.send_multipart(parts, zmq.NOBLOCK, copy=copy)
+            if self._to is not None:
+                self._socket.send(self._to, _MORE)
+            if payload is None:
+                self._socket.send(message, _NOBLOCK)
+            else:
+                self._socket.send(message, _MORE)
+                self._socket.send(payload, _NOBLOCK)
         except zmq.Again:
             raise Full from None
         except zmq.ZMQError:
@@ -164,12 +184,24 @@ class NetworkWire:
 
     def close(self) -> None:
         """End it, on the side of the link; a listener's socket is shared."""
+        self._known.clear()
         if self._to is None:
             with contextlib.suppress(zmq.ZMQError):
                 self._socket.close(0)
 
 
-def parse(parts: list[Any]) -> tuple[bytes, memoryview, int, int, int]:
+def take(zmq_socket: zmq.Socket[Any]) -> list[zmq.Frame]:
+    """The parts of a message that has come, not copied; `zmq.Again` when there is none."""
+    part = zmq_socket.recv(_NOBLOCK, copy=False)
+    parts = [part]
+    while part.more:
+        part = zmq_socket.recv(_NOBLOCK, copy=False)
+        if len(parts) < _MOST_PARTS:  # more than any message has; what is beyond is not kept
+            parts.append(part)
+    return parts
+
+
+def parse(parts: list[zmq.Frame]) -> tuple[bytes, memoryview, int, int, int]:
     """A message that came over ZeroMQ: itself, its payload, kind, block and released block."""
     if not 1 <= len(parts) <= 2:
         raise BadMessage(f"a message of {len(parts)} parts")

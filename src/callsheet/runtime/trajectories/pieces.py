@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -74,15 +75,44 @@ class Piece:
             self.frame.release()
 
 
-def open_frame(frame: Frame, schema: Schema, writer: int, track: Track) -> Piece:
+class Source:
+    """A link that items come from: who writes there, and what its blocks look like as arrays."""
+
+    __slots__ = ("_views", "track", "writer")
+
+    def __init__(self, writer: int, track: Track) -> None:
+        self.writer = writer
+        self.track = track
+        self._views: dict[int, tuple[object, int, int, list[np.ndarray]]] = {}
+
+    def arrays(self, frame: Frame, schema: Schema) -> list[np.ndarray]:
+        """The arrays of a frame: a block that stays in its place needs to be looked at once only."""
+        header, payload = frame.header, frame.payload
+        memory = payload.obj
+        known = self._views.get(frame.block)
+        if (
+            known is not None
+            and known[0] is memory
+            and known[1] == header.count
+            and known[2] == len(payload)
+            and header.schema == schema.hash
+        ):
+            return known[3]
+        arrays = list(frame.arrays(schema).values())
+        if isinstance(memory, mmap.mmap):
+            self._views[frame.block] = (memory, header.count, len(payload), arrays)
+        return arrays
+
+
+def open_frame(frame: Frame, schema: Schema, source: Source) -> Piece:
     """The new items of a frame; a frame that a writer should not have sent is a `BadMessage`."""
     header = frame.header
     if header.verb != ITEMS or not 1 <= header.count <= MOST_ITEMS:
         raise BadMessage(f"{header.count} items with verb {header.verb}")
     if not 1 <= header.sequence <= LARGEST or not 0 <= header.version <= LARGEST:
         raise BadMessage(f"sequence {header.sequence} and version {header.version}")
-    arrays = list(frame.arrays(schema).values())
-    piece = Piece(arrays, header.count, header.sequence, header.version, writer, track, frame)
+    arrays, track = source.arrays(frame, schema), source.track
+    piece = Piece(arrays, header.count, header.sequence, header.version, source.writer, track, frame)
     behind = track.taken - header.sequence + 1
     if behind > 0:
         piece.at = piece.skipped = min(header.count, behind)
@@ -106,22 +136,22 @@ class Filled:
         """Copy as many items as fit; how many are left."""
         batch, at, begin = self.batch, self.count, piece.at
         size = min(piece.count - begin, len(batch.versions) - at)
+        first, track = piece.sequence + begin, piece.track
+        end = self.count = at + size
+        piece.at = begin + size
+        if first + size > track.taken:
+            track.taken = first + size - 1
         if size == 1:
             for array, source in zip(batch.firsts, piece.arrays, strict=True):
                 array[at] = source[begin]
+            batch.versions[at], batch.writers[at] = piece.version, piece.writer
+            batch.incarnations[at], batch.sequences[at] = track.incarnation, first
         else:
             for array, source in zip(batch.firsts, piece.arrays, strict=True):
-                array[at : at + size] = source[begin : begin + size]
-        first = piece.sequence + begin
-        end = self.count = at + size
-        piece.at = begin + size
-        track = piece.track
-        if first + size > track.taken:
-            track.taken = first + size - 1
-        batch.versions[at:end] = piece.version
-        batch.writers[at:end] = piece.writer
-        batch.incarnations[at:end] = track.incarnation
-        np.add(_RAMP[:size], first, out=batch.sequences[at:end])
+                array[at:end] = source[begin : piece.at]
+            batch.versions[at:end], batch.writers[at:end] = piece.version, piece.writer
+            batch.incarnations[at:end] = track.incarnation
+            np.add(_RAMP[:size], first, out=batch.sequences[at:end])
         self._parts.append((track, at, size, first, piece.version, piece.writer))
         return piece.left
 

@@ -21,7 +21,7 @@ from callsheet.runtime.stop import Deadline
 from callsheet.runtime.stream.lane import MARKS
 from callsheet.runtime.stream.ledger import Cursor, Ledger
 from callsheet.runtime.trajectories.batches import Assembly, Axis, Batch, check_axis
-from callsheet.runtime.trajectories.pieces import PATTERN, Filled, Piece, Tally, open_frame
+from callsheet.runtime.trajectories.pieces import PATTERN, Filled, Piece, Source, Tally, open_frame
 
 
 class TrajectoryReader:
@@ -231,11 +231,10 @@ class TrajectoryReader:
         peer: Any = frame.peer
         assert self.schema is not None
         try:
-            state = peer.state
-            if state is None:
+            if peer.state is None:
                 sender = self._ledger.sender(peer.name)
-                state = peer.state = (sender.number, sender.track(peer.incarnation))
-            piece = open_frame(frame, self.schema, *state)
+                peer.state = Source(sender.number, sender.track(peer.incarnation))
+            piece = open_frame(frame, self.schema, peer.state)
         except m.BadMessage as error:
             self._tally.bad += 1
             self._listener.expel(peer, str(error))
