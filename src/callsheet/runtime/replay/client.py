@@ -13,7 +13,7 @@ from callsheet.errors import UserError
 from callsheet.runtime.context import Context
 from callsheet.runtime.replay.sample import Sample
 from callsheet.runtime.replay.sampling import Sampling
-from callsheet.runtime.replay.writing import Inserting, checked_many
+from callsheet.runtime.replay.writing import Inserting, Receipt, checked_many
 from callsheet.runtime.schema import Schema
 
 log = logging.getLogger("callsheet.runtime")
@@ -72,9 +72,9 @@ class ReplayClient:
 
     def insert(
         self, arrays: Mapping[str, object], priority: float | None = None, timeout: float | None = None
-    ) -> None:
+    ) -> Receipt:
         """Copy one item and send it. Without a priority it gets the largest so far, so that it is soon sampled."""
-        self._inserting.put(arrays, priority, timeout)
+        return self._inserting.put(arrays, priority, timeout)
 
     def insert_many(
         self,

@@ -22,7 +22,7 @@ FORMAT = 1
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """Neighbouring items in one object of the store: the arrays one after the other."""
+    """Neighbouring items in one object of the store, a segment of the table or a piece of one: array after array."""
 
     key: str
     start: int

@@ -27,6 +27,8 @@ log = logging.getLogger("callsheet.runtime")
 SEGMENTS = "segments"
 STATE = "state"
 NAMED = "segments"
+_MOST_PIECES = 8
+"""In which a segment that is still being filled is stored, before it is stored as one."""
 _AGAIN = 60.0
 """Seconds after which a failure that goes on is told again."""
 
@@ -64,7 +66,7 @@ class Snapshots:
         self._keep = keep
         self._finished = finished
         self._writer: SetWriter = claim(store)
-        self._known: dict[str, dict[int, Segment]] = {}
+        self._known: dict[str, dict[int, list[Segment]]] = {}
         self._thread: threading.Thread | None = None
         self._done: dict[str, Cursor] | None = None
         self._serial = 0
@@ -87,11 +89,11 @@ class Snapshots:
 
     def know(self, table: str, ring: Ring, segments: list[Segment]) -> None:
         """These need not be written again: a snapshot that was restored has them."""
-        self._known[table] = {
-            one.start // ring.segment: one
-            for one in segments
-            if one.start // ring.segment == (one.stop - 1) // ring.segment
-        }
+        known: dict[int, list[Segment]] = {}
+        for one in sorted(segments, key=lambda one: one.start):
+            if one.start // ring.segment == (one.stop - 1) // ring.segment:
+                known.setdefault(one.start // ring.segment, []).append(one)
+        self._known[table] = known
 
     def start(self, tables: list[Frozen], pause: float) -> None:
         """Write these, in the background."""
@@ -154,24 +156,28 @@ class Snapshots:
         if ring is None:
             return
         known = self._known.get(saved.name, {})
-        kept: dict[int, Segment] = {}
+        kept: dict[int, list[Segment]] = {}
         for number in range((saved.next - 1) // ring.segment, saved.first // ring.segment - 1, -1):
             start = max(saved.first, number * ring.segment)
             stop = min(saved.next, (number + 1) * ring.segment)
             if start >= stop:
                 continue
-            segment = known.get(number)
-            if segment is None or segment.start > start or segment.stop < stop:
-                segment = self._write_segment(saved.name, ring, start, stop - start)
-                if not ring.intact(start):
-                    self._store.delete(segment.key)
+            pieces = known.get(number, [])
+            if not pieces or pieces[0].start > start or len(pieces) > _MOST_PIECES:
+                pieces = []
+            done = pieces[-1].stop if pieces else start
+            if done < stop:
+                piece = self._write_segment(ring, done, stop - done)
+                if not ring.intact(done):
+                    self._store.delete(piece.key)
                     table.forget_before(stop)
                     break
-            kept[number] = segment
-        saved.segments = sorted(kept.values(), key=lambda one: one.start)
+                pieces = [*pieces, piece]
+            kept[number] = pieces
+        saved.segments = [piece for _, pieces in sorted(kept.items()) for piece in pieces]
         self._known[saved.name] = kept
 
-    def _write_segment(self, table: str, ring: Ring, start: int, count: int) -> Segment:
+    def _write_segment(self, ring: Ring, start: int, count: int) -> Segment:
         self._serial += 1
         body = Body(cast(Iterable[bytes], _Items(ring, start, count)), hashed=True)
         key = f"{SEGMENTS}/{start:015d}-{count}.{self._writer.fence}-{self._serial}"
@@ -182,5 +188,5 @@ class Snapshots:
     def _tidy(self) -> None:
         self._writer.keep(last=self._keep)
         named = {key for one in all_sets(self._store) for key in one.info.get(NAMED, ())}
-        named |= {segment.key for some in self._known.values() for segment in some.values()}
+        named |= {one.key for some in self._known.values() for pieces in some.values() for one in pieces}
         self._store.delete(*(entry.key for entry in self._store.list(SEGMENTS) if entry.key not in named))

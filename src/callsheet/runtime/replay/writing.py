@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,15 @@ _HIGHEST = np.float32(np.nan)
 """Stands for the largest priority so far."""
 _PATIENCE = 0.25
 """Seconds between two wishes for a snapshot."""
+
+
+class Receipt(NamedTuple):
+    """Where an item went."""
+
+    shard: str
+    """The shard's address."""
+    sequence: int
+    """The item's number among those that this client sent there; it is durable when `durable[shard]` has reached it."""
 
 
 class ReplayLane(Lane):
@@ -138,14 +148,15 @@ class Inserting:
         """To the shards, by their addresses."""
         return {to: lane for to, lane in self._spread.lanes.items() if isinstance(lane, ReplayLane)}
 
-    def put(self, arrays: Mapping[str, object], priority: float | None, timeout: float | None) -> None:
+    def put(self, arrays: Mapping[str, object], priority: float | None, timeout: float | None) -> Receipt:
         """One item."""
         if priority is None:
             item = {**arrays, PRIORITY: _HIGHEST}
         else:
             item = {**arrays, PRIORITY: np.float32(checked(priority))}
         try:
-            self._spread.put(item, 0, timeout)
+            lane = self._spread.choose(item, timeout)
+            return Receipt(lane.link.address, lane.put(item, 0, timeout))
         except TimedOut as error:
             raise self._why(error) from None
 
