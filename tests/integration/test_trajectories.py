@@ -286,6 +286,32 @@ def test_a_slow_reader_makes_writers_wait(carrier: str) -> None:
             assert reader.read(1, timeout=10)["x"][0, 0, 0] == number
 
 
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("ahead", [1, 8, 30])
+def test_no_more_rollouts_wait_than_wanted(carrier: str, ahead: int, durable: bool) -> None:
+    done = threading.Event()
+    written = []
+
+    def work(writer: TrajectoryWriter) -> None:
+        with contextlib.suppress(TimedOut):
+            for number in range(1000):
+                writer.write(item(number), timeout=10 if number == 0 else 0.1)
+                written.append(number)
+        done.set()
+
+    with (
+        reading(carrier) as reader,
+        writing(carrier, reader.address, work, ahead=ahead, durable=durable) as writer,
+    ):
+        reader.read(1, timeout=10)
+        assert done.wait(20)
+        assert len(written) <= 1 + ahead
+        assert len(written) >= 1 + ahead // 2
+        for number in range(1, len(written)):
+            assert numbers(reader.read(1, timeout=10)) == [number]
+        finish(reader, writer)
+
+
 def test_an_empty_endpoint_is_waited_for_no_longer_than_wanted() -> None:
     with context("memory", "127.0.0.1:9", role="actor") as ctx, TrajectoryWriter(ctx, "t") as writer:
         begun = time.monotonic()

@@ -40,13 +40,16 @@ class DurableLane(Lane):
         schema: Schema | None = None,
         address: str = "",
         window: int = 4,
+        ahead: int | None = None,
         keep: int,
     ) -> None:
         self._ring = Ring(keep)
         self._unsent: deque[Chunk] = deque()
         self._chunk: Chunk | None = None
         self._scratch: dict[str, np.ndarray] = {}
-        super().__init__(context, endpoint, pattern, schema=schema, address=address, window=window)
+        super().__init__(
+            context, endpoint, pattern, schema=schema, address=address, window=window, ahead=ahead
+        )
 
     @property
     def kept(self) -> int:
@@ -85,11 +88,13 @@ class DurableLane(Lane):
     def _room(self, timeout: float | None) -> Slots:
         assert self.packing is not None
         deadline, begun, said = Deadline(timeout), time.monotonic(), 0.0
-        while (chunk := self._ring.add(self.packing.nbytes)) is None:
+        while (chunk := None if self._too_far() else self._ring.add(self.packing.nbytes)) is None:
             self._push()
             try:
                 self._wait(deadline)
             except TimedOut:
+                if self._too_far():
+                    raise
                 raise TimedOut(
                     f"{self.endpoint}: {self.kept:,} bytes are kept until the reader makes them durable",
                     fix="let the reader call durable() more often, or let the writer keep more",
@@ -104,6 +109,10 @@ class DurableLane(Lane):
                 )
         self._chunk = chunk
         return self.packing.slots(self._ring.view(chunk))
+
+    def _too_far(self) -> bool:
+        assert self.packing is not None
+        return self.ahead is not None and self._undelivered() + self.packing.capacity > self.ahead
 
     def _dispatch(self, count: int) -> None:
         assert self.packing is not None

@@ -25,7 +25,7 @@ from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
 from callsheet.runtime.stream.flusher import Flusher
 from callsheet.runtime.stream.ledger import LARGEST, Marks, marks_of
-from callsheet.runtime.stream.packing import FRAME_BYTES, Packing, Slots
+from callsheet.runtime.stream.packing import FRAME_BYTES, MOST_ITEMS, Packing, Slots
 
 ITEMS: Final = 1
 """Verb: items of a stream."""
@@ -48,6 +48,7 @@ class Lane:
         schema: Schema | None = None,
         address: str = "",
         window: int = 4,
+        ahead: int | None = None,
     ) -> None:
         self.context = context
         self.endpoint = endpoint
@@ -61,12 +62,15 @@ class Lane:
         """Seconds that calls waited for the receiver."""
         self.lost = 0
         """Items that could not be handed over before the lane was closed."""
+        self.ahead = ahead
+        """Items that may be on their way; None: as many as the frames hold."""
+        self._window = window if ahead is None else min(window, ahead)
         self.link = Link(
             context,
             endpoint,
             pattern,
             address=address,
-            blocks=window,
+            blocks=self._window,
             on_up=self._up,
             body=self._hello,
             on_data=self._told,
@@ -294,7 +298,8 @@ class Lane:
         return FRAME_BYTES
 
     def _learn(self, schema: Schema) -> None:
-        self.packing = Packing(schema, self._frame_bytes())
+        most = MOST_ITEMS if self.ahead is None else self.ahead // self._window
+        self.packing = Packing(schema, self._frame_bytes(), most)
         self.link.announce(schema)
 
     # The rest.

@@ -22,7 +22,7 @@ Slots = list[tuple[np.ndarray, str, tuple[int, ...], np.dtype[np.generic]]]
 class Packing:
     """How items of a schema fill a frame, one after the other."""
 
-    def __init__(self, schema: Schema, frame_bytes: int = FRAME_BYTES) -> None:
+    def __init__(self, schema: Schema, frame_bytes: int = FRAME_BYTES, most: int = MOST_ITEMS) -> None:
         if not schema.fixed:
             loose = next(str(one) for one in schema.fields if None in one.shape)
             raise UserError(
@@ -30,7 +30,7 @@ class Packing:
                 fix="give every array one shape: pad shorter ones, and send a mask along",
             )
         self.schema = schema
-        self.capacity = _capacity(schema, frame_bytes)
+        self.capacity = _capacity(schema, frame_bytes, min(most, MOST_ITEMS))
         self._layout = schema.layout(self.capacity)
         self.nbytes = self._layout.nbytes
         """Of a full frame."""
@@ -71,9 +71,9 @@ class Packing:
         return layout.nbytes
 
 
-def _capacity(schema: Schema, frame_bytes: int) -> int:
+def _capacity(schema: Schema, frame_bytes: int, most: int) -> int:
     one = sum(one.dtype.itemsize * math.prod(n or 0 for n in one.shape) for one in schema.fields)
-    count = min(MOST_ITEMS, max(1, frame_bytes // max(1, one)))
+    count = max(1, min(most, frame_bytes // max(1, one)))
     while count > 1 and schema.layout(count).nbytes > frame_bytes:
         count -= 1
     return count

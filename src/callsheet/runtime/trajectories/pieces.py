@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 PATTERN: Final = "trajectories"
 """What writers and readers tell each other that they want."""
+WINDOW: Final = 8
+"""Frames of one writer that may be on their way: enough to keep a network busy, few enough to stay fresh."""
 _RAMP = np.arange(MOST_ITEMS, dtype=np.int64)
 _BUCKETS = 64
 

@@ -21,7 +21,7 @@ from callsheet.runtime.stop import Deadline
 from callsheet.runtime.stream.lane import MARKS
 from callsheet.runtime.stream.ledger import Cursor, Ledger
 from callsheet.runtime.trajectories.batches import Assembly, Axis, Batch, check_axis
-from callsheet.runtime.trajectories.pieces import PATTERN, Filled, Piece, Source, Tally, open_frame
+from callsheet.runtime.trajectories.pieces import PATTERN, WINDOW, Filled, Piece, Source, Tally, open_frame
 
 
 class TrajectoryReader:
@@ -47,7 +47,7 @@ class TrajectoryReader:
         endpoint: str,
         schema: Schema | None = None,
         *,
-        window: int = 4,
+        window: int = WINDOW,
         axis: Axis = None,
         max_policy_lag: int | None = None,
         cursor: Mapping[str, Sequence[Sequence[int]]] | None = None,

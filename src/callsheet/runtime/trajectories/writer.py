@@ -16,7 +16,7 @@ from callsheet.runtime.schema import Schema
 from callsheet.runtime.stream.durable import DurableLane
 from callsheet.runtime.stream.lane import Lane
 from callsheet.runtime.stream.spread import Spread
-from callsheet.runtime.trajectories.pieces import PATTERN
+from callsheet.runtime.trajectories.pieces import PATTERN, WINDOW
 
 log = logging.getLogger("callsheet.runtime")
 KEEP = 64 * 1024 * 1024
@@ -32,7 +32,8 @@ class TrajectoryWriter:
                 writer.write(roll_out(policy), version=policy.version)
 
     A rollout is copied once, by `write`; small ones travel together. When `window` frames are on their way, `write`
-    waits until the reader has taken one. Reconnecting, and sending again what a reader did not take, is done inside.
+    waits until the reader has taken one; `ahead` limits the rollouts that are on their way, which small ones may need:
+    what waits grows old. Reconnecting, and sending again what a reader did not take, is done inside.
 
     With ``durable=True`` what the reader has not made durable is kept, up to `keep` bytes, and sent again to a reader
     that was started anew: nothing is lost as long as this process lives. `durable` says how far it is; `previous` the
@@ -47,7 +48,8 @@ class TrajectoryWriter:
         endpoint: str,
         schema: Schema | None = None,
         *,
-        window: int = 4,
+        window: int = WINDOW,
+        ahead: int | None = None,
         durable: bool = False,
         keep: int = KEEP,
         connect_to: str | None = None,
@@ -60,6 +62,8 @@ class TrajectoryWriter:
             )
         if not 1 <= window <= MOST_BLOCKS // 2:
             raise UserError(f"a window of {window} frames", fix=f"1 to {MOST_BLOCKS // 2}")
+        if ahead is not None and ahead < 1:
+            raise UserError(f"{ahead} rollouts may be on their way", fix="1 or more, or leave it out")
         self.incarnation = context.incarnation
         """Which start of this process it is: readers see it in `Batch.incarnations`."""
         self._context = context
@@ -72,14 +76,25 @@ class TrajectoryWriter:
                 context,
                 endpoint,
                 schema,
-                lambda to, what: Lane(context, endpoint, PATTERN, schema=what, address=to, window=window),
+                lambda to, what: Lane(
+                    context, endpoint, PATTERN, schema=what, address=to, window=window, ahead=ahead
+                ),
             )
         elif durable:
             self._lane = DurableLane(
-                context, endpoint, PATTERN, schema=schema, address=address, window=window, keep=keep
+                context,
+                endpoint,
+                PATTERN,
+                schema=schema,
+                address=address,
+                window=window,
+                ahead=ahead,
+                keep=keep,
             )
         else:
-            self._lane = Lane(context, endpoint, PATTERN, schema=schema, address=address, window=window)
+            self._lane = Lane(
+                context, endpoint, PATTERN, schema=schema, address=address, window=window, ahead=ahead
+            )
         self._way: Lane | Spread = self._lane or self._spread  # type: ignore[assignment]
         context.measuring.follow("TrajectoryWriter", endpoint, self.counts)
 
