@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -30,18 +31,7 @@ _BUCKETS = 64
 class Piece:
     """Items of one frame that are to be copied."""
 
-    __slots__ = (
-        "arrays",
-        "at",
-        "count",
-        "frame",
-        "missing",
-        "sequence",
-        "skipped",
-        "track",
-        "version",
-        "writer",
-    )
+    __slots__ = ("arrays", "at", "count", "frame", "sequence", "track", "version", "writer")
 
     def __init__(
         self,
@@ -51,10 +41,11 @@ class Piece:
         version: int,
         writer: int,
         track: Track,
-        frame: Frame | None,
+        frame: Frame | None = None,
     ) -> None:
         self.arrays = arrays
         self.at = 0
+        """The first item that is still to be copied."""
         self.count = count
         self.sequence = sequence
         """Of item 0."""
@@ -62,19 +53,6 @@ class Piece:
         self.writer = writer
         self.track = track
         self.frame = frame
-        self.skipped = 0
-        self.missing = 0
-
-    @property
-    def left(self) -> int:
-        """Items that are still to be copied."""
-        return self.count - self.at
-
-    def release(self) -> None:
-        """Its memory is not needed any more."""
-        self.arrays = []
-        if self.frame is not None:
-            self.frame.release()
 
 
 class Source:
@@ -87,7 +65,26 @@ class Source:
         self.track = track
         self._views: dict[int, tuple[object, int, int, list[np.ndarray]]] = {}
 
-    def arrays(self, frame: Frame, schema: Schema) -> list[np.ndarray]:
+    def open(self, frame: Frame, schema: Schema, tally: Tally) -> Piece:
+        """The items of a frame, those that are known already passed over; what a writer should not have sent is a
+        `BadMessage`."""
+        header, track = frame.header, self.track
+        first, count = header.sequence, header.count
+        if header.verb != ITEMS or not 1 <= count <= MOST_ITEMS:
+            raise BadMessage(f"{count} items with verb {header.verb}")
+        if not 1 <= first <= LARGEST or not 0 <= header.version <= LARGEST:
+            raise BadMessage(f"sequence {first} and version {header.version}")
+        piece = Piece(self._arrays(frame, schema), count, first, header.version, self.writer, track, frame)
+        behind = track.taken - first + 1
+        if behind > 0:
+            piece.at = min(count, behind)
+            tally.duplicates += piece.at
+        elif track.taken:
+            tally.missing -= behind
+        track.taken = max(track.taken, first + count - 1)
+        return piece
+
+    def _arrays(self, frame: Frame, schema: Schema) -> list[np.ndarray]:
         """The arrays of a frame: a block that stays in its place needs to be looked at once only."""
         header, payload = frame.header, frame.payload
         memory = payload.obj
@@ -106,23 +103,6 @@ class Source:
         return arrays
 
 
-def open_frame(frame: Frame, schema: Schema, source: Source) -> Piece:
-    """The new items of a frame; a frame that a writer should not have sent is a `BadMessage`."""
-    header = frame.header
-    if header.verb != ITEMS or not 1 <= header.count <= MOST_ITEMS:
-        raise BadMessage(f"{header.count} items with verb {header.verb}")
-    if not 1 <= header.sequence <= LARGEST or not 0 <= header.version <= LARGEST:
-        raise BadMessage(f"sequence {header.sequence} and version {header.version}")
-    arrays, track = source.arrays(frame, schema), source.track
-    piece = Piece(arrays, header.count, header.sequence, header.version, source.writer, track, frame)
-    behind = track.taken - header.sequence + 1
-    if behind > 0:
-        piece.at = piece.skipped = min(header.count, behind)
-    elif track.taken:
-        piece.missing = -behind
-    return piece
-
-
 class Filled:
     """A batch that is being filled."""
 
@@ -132,44 +112,58 @@ class Filled:
         self.batch = batch
         self.out = out
         self.count = 0
-        self._parts: list[tuple[Track, int, int, int, int, int]] = []
+        self._parts: list[tuple[int, int, int, Piece]] = []
 
-    def take(self, piece: Piece) -> int:
-        """Copy as many items as fit; how many are left."""
-        batch, at, begin = self.batch, self.count, piece.at
-        size = min(piece.count - begin, len(batch.versions) - at)
-        first, track = piece.sequence + begin, piece.track
-        end = self.count = at + size
-        piece.at = begin + size
-        if first + size > track.taken:
-            track.taken = first + size - 1
-        if size == 1:
-            for array, source in zip(batch.firsts, piece.arrays, strict=True):
-                array[at] = source[begin]
-            batch.versions[at], batch.writers[at] = piece.version, piece.writer
-            batch.incarnations[at], batch.sequences[at] = track.incarnation, first
-        else:
-            for array, source in zip(batch.firsts, piece.arrays, strict=True):
-                array[at:end] = source[begin : piece.at]
-            batch.versions[at:end], batch.writers[at:end] = piece.version, piece.writer
-            batch.incarnations[at:end] = track.incarnation
-            np.add(_RAMP[:size], first, out=batch.sequences[at:end])
-        self._parts.append((track, at, size, first, piece.version, piece.writer))
-        return piece.left
+    def take(self, backlog: deque[Piece]) -> None:
+        """Copy what waits, as much as fits, in its order. Little else is done here: what lies between two copies of
+        large arrays runs with cold caches."""
+        firsts, at, size = self.batch.firsts, self.count, len(self.batch)
+        while backlog and at < size:
+            piece = backlog[0]
+            begin = piece.at
+            end = min(piece.count, begin + size - at)
+            if end - begin == 1:
+                for array, source in zip(firsts, piece.arrays, strict=True):
+                    array[at] = source[begin]
+            elif end > begin:
+                for array, source in zip(firsts, piece.arrays, strict=True):
+                    array[at : at + end - begin] = source[begin:end]
+            if end > begin:
+                self._parts.append((at, begin, end, piece))
+                at += end - begin
+            piece.at = end
+            if end == piece.count:
+                backlog.popleft()
+                piece.arrays = []
+                if piece.frame is not None:
+                    piece.frame.release()
+        self.count = at
 
     def pieces(self) -> list[Piece]:
         """What was copied so far, to be copied elsewhere."""
         found = []
-        for track, at, size, first, version, writer in self._parts:
-            arrays = [array[at : at + size].copy() for array in self.batch.firsts]
-            found.append(Piece(arrays, size, first, version, writer, track, None))
+        for at, begin, end, piece in self._parts:
+            arrays = [array[at : at + end - begin].copy() for array in self.batch.firsts]
+            first = piece.sequence + begin
+            found.append(Piece(arrays, end - begin, first, piece.version, piece.writer, piece.track))
         return found
 
-    def finish(self) -> list[tuple[int, int]]:
-        """The user has it: versions and numbers of items."""
-        for track, _, size, first, _, _ in self._parts:
-            track.read = max(track.read, first + size - 1)
-        return [(version, size) for _, _, size, _, version, _ in self._parts]
+    def finish(self) -> Iterator[tuple[int, int]]:
+        """The user gets it: what is known of each item is written down. Versions, and numbers of items."""
+        batch = self.batch
+        for at, begin, end, piece in self._parts:
+            count, track = end - begin, piece.track
+            first = piece.sequence + begin
+            track.read = max(track.read, first + count - 1)
+            if count == 1:
+                batch.versions[at], batch.writers[at] = piece.version, piece.writer
+                batch.incarnations[at], batch.sequences[at] = track.incarnation, first
+            else:
+                to = at + count
+                batch.versions[at:to], batch.writers[at:to] = piece.version, piece.writer
+                batch.incarnations[at:to] = track.incarnation
+                np.add(_RAMP[:count], first, out=batch.sequences[at:to])
+            yield piece.version, count
 
 
 class Tally:
@@ -186,26 +180,21 @@ class Tally:
         self._lags = [0] * _BUCKETS
         self.lag_metric: Histogram | None = None
 
-    def opened(self, piece: Piece) -> None:
-        """A frame's items, some of which may be known already, or may not have come."""
-        self.duplicates += piece.skipped
-        self.missing += piece.missing
-
     def batch(self, filled: Filled, version: int, most: int | None) -> None:
         """A batch is complete: how old its items are."""
         batch = filled.batch
         self.batches += 1
         self.items += filled.count
-        np.subtract(version, batch.versions, out=batch.lag)
-        if most is not None:
-            np.less_equal(batch.lag, most, out=batch.fresh)
-            batch.stale = filled.count - int(np.count_nonzero(batch.fresh))
-            self.stale += batch.stale
         for made, size in filled.finish():
             lag = max(0, version - made)
             self._lags[lag.bit_length()] += size
             if self.lag_metric is not None:
                 self.lag_metric.observe(lag, size)
+        np.subtract(version, batch.versions, out=batch.lag)
+        if most is not None:
+            np.less_equal(batch.lag, most, out=batch.fresh)
+            batch.stale = filled.count - int(np.count_nonzero(batch.fresh))
+            self.stale += batch.stale
 
     def lags(self) -> dict[int, int]:
         """Items by how much they lagged at most."""

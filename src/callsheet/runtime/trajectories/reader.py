@@ -21,7 +21,7 @@ from callsheet.runtime.stop import Deadline
 from callsheet.runtime.stream.lane import MARKS
 from callsheet.runtime.stream.ledger import Cursor, Ledger
 from callsheet.runtime.trajectories.batches import Assembly, Axis, Batch, check_axis
-from callsheet.runtime.trajectories.pieces import PATTERN, WINDOW, Filled, Piece, Source, Tally, open_frame
+from callsheet.runtime.trajectories.pieces import PATTERN, WINDOW, Filled, Piece, Source, Tally
 
 
 class TrajectoryReader:
@@ -68,7 +68,7 @@ class TrajectoryReader:
         self._axis = axis
         self._buffers = buffers
         self._ledger = Ledger(cursor)
-        self._backlog: deque[Frame | Piece] = deque()
+        self._backlog: deque[Piece] = deque()
         self._assembly: Assembly | None = None
         self._filled: Filled | None = None
         self._tally = Tally()
@@ -107,15 +107,14 @@ class TrajectoryReader:
             raise UserError(f"a batch has at least 1 item, not {batch}", fix="read(32)")
         self._context.stop.check()
         deadline = Deadline(timeout)
-        self._backlog.extend(self._listener.poll(0))
+        self._open(self._listener.poll(0))
         while self.schema is None:
             self._wait(deadline, 0, batch)
         filled = self._begin(batch, out)
+        filled.take(self._backlog)
         while filled.count < batch:
-            if self._backlog:
-                self._take(filled)
-            else:
-                self._wait(deadline, filled.count, batch)
+            self._wait(deadline, filled.count, batch)
+            filled.take(self._backlog)
         self._filled = None
         self._listener.settle()  # writers go on while the caller computes
         self._tally.batch(filled, self.version, self.max_policy_lag)
@@ -135,7 +134,7 @@ class TrajectoryReader:
 
     def counts(self) -> dict[str, float]:
         """How it is going, in numbers; `waited` are the seconds that `read` had to wait for items."""
-        backlog = sum(one.header.count if isinstance(one, Frame) else one.left for one in self._backlog)
+        backlog = sum(piece.count - piece.at for piece in self._backlog)
         listener = self._listener.counts
         return {
             **self._tally.counts(),
@@ -194,7 +193,7 @@ class TrajectoryReader:
         begun = time.monotonic()
         frames = self._listener.poll(deadline.left() if deadline.at is not None else None)
         self._tally.waited += time.monotonic() - begun
-        self._backlog.extend(frames)
+        self._open(frames)
         if not frames and deadline.passed:
             raise TimedOut(
                 f"{have} of {batch} items came in time",
@@ -213,34 +212,17 @@ class TrajectoryReader:
         self._filled = Filled(self._assembly.next(out), out)
         return self._filled
 
-    def _take(self, filled: Filled) -> None:
-        """Copy as much as fits of the first frame that waits; frames stay in their order, so that one which was sent
-        again is seen only when the first of its kind is done with."""
-        first = self._backlog[0]
-        if isinstance(first, Frame):
-            piece = self._open(first)
-            if piece is None:
-                self._backlog.popleft()
-                return
-            self._backlog[0] = first = piece
-        if filled.take(first) == 0:
-            self._backlog.popleft()
-            first.release()
-
-    def _open(self, frame: Frame) -> Piece | None:
-        peer: Any = frame.peer
-        assert self.schema is not None
-        try:
-            if peer.state is None:
-                sender = self._ledger.sender(peer.name)
-                peer.state = Source(sender.number, sender.track(peer.incarnation))
-            piece = open_frame(frame, self.schema, peer.state)
-        except m.BadMessage as error:
-            self._tally.bad += 1
-            self._listener.expel(peer, str(error))
-            return None
-        self._tally.opened(piece)
-        if piece.left == 0:
-            frame.release()
-            return None
-        return piece
+    def _open(self, frames: list[Frame]) -> None:
+        """See what is in these frames. They stay in their order, also those with nothing new: the memory of a frame
+        that was sent again may be that of the first of its kind, and must not be given back before it is copied."""
+        for frame in frames:
+            peer: Any = frame.peer
+            assert self.schema is not None
+            try:
+                if peer.state is None:
+                    sender = self._ledger.sender(peer.name)
+                    peer.state = Source(sender.number, sender.track(peer.incarnation))
+                self._backlog.append(peer.state.open(frame, self.schema, self._tally))
+            except m.BadMessage as error:
+                self._tally.bad += 1
+                self._listener.expel(peer, str(error))
