@@ -15,6 +15,9 @@ log = logging.getLogger("callsheet.runtime")
 _DOMAIN = b"callsheet"
 _ADDRESS = "inproc://zeromq.zap.01"
 _LEAVE = b"leave"
+_BUFFER = 1 << 20
+"""Bytes that the system holds for each direction of a connection: it hands large arrays on in fewer pieces than with
+buffers that grow by themselves, and what a slow reader's connections hold is bounded."""
 _HEARTBEAT = 1000
 _PATIENCE = 4000
 """Milliseconds without a sign of life after which a connection is given up."""
@@ -116,6 +119,7 @@ class Sockets:
         made.linger = 0
         made.ipv6 = address.startswith("[")
         made.sndhwm = made.rcvhwm = 1000  # messages; the blocks in flight bound their bytes
+        made.sndbuf = made.rcvbuf = _BUFFER
         made.maxmsgsize = LARGEST_PAYLOAD + LARGEST_HEADER
         made.heartbeat_ivl, made.heartbeat_timeout = _HEARTBEAT, _PATIENCE
         made.handshake_ivl = _PATIENCE
