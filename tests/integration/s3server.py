@@ -114,17 +114,27 @@ class S3Server:
         """Until it has the bucket and takes an object."""
         with _variables(self.environment()):
             store = open_store(f"s3://{BUCKET}", patience=5.0)
-        bucket = f"http://127.0.0.1:{self._ports[2 * _PARTS.index('filer')]}/buckets/{BUCKET}/"
 
         def takes_one() -> bool:
             with contextlib.suppress(OSError):  # it may be there already
-                urllib.request.urlopen(urllib.request.Request(bucket, method="POST"), timeout=10).close()
+                self.make_bucket(BUCKET)
             try:
                 return bool(store.put("ready", b""))
             except CallsheetError:
                 return False
 
         eventually(takes_one, within=120.0)
+
+    def make_bucket(self, name: str) -> None:
+        self._ask_filer("POST", f"{name}/")
+
+    def remove_bucket(self, name: str) -> None:
+        self._ask_filer("DELETE", f"{name}?recursive=true")
+
+    def _ask_filer(self, method: str, path: str) -> None:
+        """Buckets are folders to the part of the server behind S3, which asks for no keys."""
+        url = f"http://127.0.0.1:{self._ports[2 * _PARTS.index('filer')]}/buckets/{path}"
+        urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=10).close()
 
     def remove(self) -> None:
         self.kill()

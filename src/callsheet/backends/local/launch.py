@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from callsheet.backends.local import registry
+from callsheet.backends.local import registry, storage
 from callsheet.backends.local.addresses import blocks_needed, claim_blocks
 from callsheet.backends.local.client import LocalRun
 from callsheet.backends.local.preflight import check_machine, machine_gpus
@@ -25,6 +25,7 @@ from callsheet.backends.local.replan import launch_file
 from callsheet.backends.local.rules import has_loopback_network, make_rules
 from callsheet.backends.local.supervisor.files import Layout
 from callsheet.backends.local.supervisor.listening import ANY_HOST, listeners
+from callsheet.backends.local.supervisor.results import is_remote
 from callsheet.errors import BugError, InvalidExperiment, Problem, UserError
 from callsheet.plan.model import Plan
 from callsheet.plan.resolve import resolve
@@ -45,6 +46,7 @@ def check(experiment: Experiment, base: Path) -> None:
     """Say why this machine cannot run it, with nothing started."""
     planned = plan(experiment, base)
     _refuse(check_machine(experiment, planned, _with_one_of_each(experiment, base), _gpus(planned)))
+    storage.look(planned.storage)
 
 
 def _with_one_of_each(experiment: Experiment, base: Path) -> Plan:
@@ -75,6 +77,7 @@ def launch(experiment: Experiment, base: Path, source: str, *, detach: bool) -> 
         _refuse(check_machine(experiment, planned, _with_one_of_each(experiment, base), gpus))
         _write_folder(layout, experiment, planned, options, source)
         try:
+            storage.begin(planned.storage, layout)
             return _start_supervisor(layout, gpus, claims, detach=detach)
         except BaseException:
             shutil.rmtree(layout.folder, ignore_errors=True)
@@ -87,17 +90,17 @@ def launch(experiment: Experiment, base: Path, source: str, *, detach: bool) -> 
 
 def _results_root(experiment: Experiment) -> Path:
     """The folder above the experiment's own: a `file://` storage, else `runs/` here."""
-    storage = experiment.spec.storage
-    if storage and urlsplit(storage).scheme == "file":
-        return Path(unquote(urlsplit(storage).path))
+    place = experiment.spec.storage
+    if place and urlsplit(place).scheme == "file":
+        return Path(unquote(urlsplit(place).path))
     return Path.cwd() / "runs"
 
 
 def _options(experiment: Experiment, layout: Layout, base: Path, blocks: list[str]) -> dict[str, Any]:
     """What the address rules of a run depend on, written down with the run so that it can be planned again."""
-    storage = experiment.spec.storage
-    if storage and urlsplit(storage).scheme in ("s3", "gs", "az"):
-        results = f"{storage.rstrip('/')}/{experiment.name}/{layout.folder.name}"
+    place = experiment.spec.storage
+    if place and is_remote(place):
+        results = f"{place.rstrip('/')}/{experiment.name}/{layout.folder.name}"
     else:
         results = layout.folder.as_uri()
     return {

@@ -42,11 +42,8 @@ def _unused(experiment: Experiment) -> Iterator[tuple[str, str]]:
             "one address per replica (this system has one loopback address: replicas share it, ports are chosen)",
             "",
         )
-    scheme = urlsplit(spec.storage or "").scheme
-    if scheme == "pvc":
+    if urlsplit(spec.storage or "").scheme == "pvc":
         yield "storage on pvc:// (results go to runs/)", ""
-    elif scheme not in ("", "file"):
-        yield f"storage on {scheme}:// for logs and status (they stay in runs/)", ""
     if spec.image:
         yield "image", ""
     if spec.workdir.exclude:

@@ -22,6 +22,7 @@ from callsheet.backends.local.supervisor.control import ControlServer
 from callsheet.backends.local.supervisor.files import Layout, write_atomically
 from callsheet.backends.local.supervisor.gpus import GpuPool
 from callsheet.backends.local.supervisor.guard import FAREWELL
+from callsheet.backends.local.supervisor.results import Results, is_remote
 from callsheet.backends.local.supervisor.run import RunState
 from callsheet.errors import CallsheetError
 from callsheet.plan.model import plan_from_data
@@ -48,6 +49,7 @@ class Supervisor:
         self._book: object = None
         self._pending = False
         self._guard: subprocess.Popen[bytes] | None = None
+        self._closing: asyncio.Task[None] | None = None
 
     async def supervise(self) -> None:
         """Run to the end."""
@@ -55,6 +57,7 @@ class Supervisor:
         self._write_book()
         await self.control.start()
         self._start_guard()
+        self._start_copying()
         self._handle_signals()
         self.run.start()
         self._write_status()
@@ -101,7 +104,7 @@ class Supervisor:
 
     def _write_last_status(self) -> None:
         """How it ended must be told: a disk too full for a new file takes the old one's place."""
-        text = json.dumps(self.run.status().to_data())
+        text = json.dumps(self.run.status(ended=True).to_data())
         if not write_atomically(self.layout.status, text):
             with contextlib.suppress(OSError), open(self.layout.status, "w", encoding="utf-8") as file:
                 file.write(text)
@@ -110,6 +113,26 @@ class Supervisor:
         book = self.run.book
         if write_atomically(self.layout.addresses, json.dumps(book | {"generation": self.run.generation})):
             self._book = book
+
+    def _start_copying(self) -> None:
+        """With a storage in a cloud, the folder is copied there; the run ends when the copy is complete."""
+        url = self.run.plan.storage
+        if is_remote(url):
+            results = self.run.results = Results(
+                self.run.processes, str(self.layout.folder), url, self.run.changed
+            )
+            self.run.on_over = lambda: self._close(results)
+            results.start()
+
+    def _close(self, results: Results) -> None:
+        async def close() -> None:
+            await results.finish()
+            self._write_last_status()
+            await results.last()
+            self.run.finish()
+
+        self.run.changed()
+        self._closing = self.loop.create_task(close())
 
     def _start_guard(self) -> None:
         module = "callsheet.backends.local.supervisor.guard"

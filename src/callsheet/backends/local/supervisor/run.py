@@ -16,6 +16,7 @@ from callsheet.backends.local.supervisor.processes import Processes
 from callsheet.backends.local.supervisor.readiness import PortWatch
 from callsheet.backends.local.supervisor.references import resolve_references
 from callsheet.backends.local.supervisor.replica import ReplicaRun
+from callsheet.backends.local.supervisor.results import Results
 from callsheet.backends.status import FINISHED, Phase, ReplicaStatus, Status, count_roles
 from callsheet.errors import RetryError, UserError
 from callsheet.plan.model import Plan, Replica, RolePlan, book_without
@@ -52,6 +53,11 @@ class RunState:
         self.outcome: tuple[Phase, str, int] | None = None
         """How the run will have ended, once its last process is gone: phase, reason, exit code."""
         self.finished = 0.0
+        self.on_over: Callable[[], None] = self.finish
+        """Called once when the last process is gone; whoever sets it calls `finish` afterwards."""
+        self.results: Results | None = None
+        """The copy of the run's folder, when its storage is in a cloud."""
+        self._over = False
         self.restarts = 0
         self._on_change = on_change
         self._started = time.monotonic()
@@ -159,6 +165,8 @@ class RunState:
         """End the run; the first reason stays."""
         if self.outcome is None:
             self.outcome = (phase, reason, code)
+        if kill and self.results:
+            self.results.abandon()
         for replica in self.replicas.values():
             replica.stop("stop", kill=kill)
         for member in self.joined.values():
@@ -209,11 +217,21 @@ class RunState:
             and members_left
             and all(r.over for r in self.replicas.values())
         ):
+            self._end()
+
+    def _end(self) -> None:
+        """The last process is gone; the run has ended when its results are where they should be."""
+        if not self._over:
+            self._over = True
             self.processes.end_all(self.plan.run)
             self.gpus.assign({})
-            self.finished = time.time()
-            self.version += 1
-            self._on_change()
+            self.on_over()
+
+    def finish(self) -> None:
+        """The run has ended."""
+        self.finished = time.time()
+        self.version += 1
+        self._on_change()
 
     def _has_succeeded(self) -> bool:
         """Every replica of the roles that decide ended with 0, and there was at least one."""
@@ -247,8 +265,8 @@ class RunState:
         """Where a container's output goes."""
         return os.path.join(self.folder, "logs", role, str(index), f"{container}.log")
 
-    def status(self) -> Status:
-        """The run at this moment."""
+    def status(self, *, ended: bool = False) -> Status:
+        """The run at this moment; with `ended`, as it will be when its last words have been written."""
         replicas = [replica.status() for replica in self.replicas.values()]
         replicas += [
             ReplicaStatus(
@@ -259,8 +277,10 @@ class RunState:
         roles = count_roles(self.sizes, replicas)
         for counted in roles:
             counted.wanted = self.sizes[counted.name] + sum(role == counted.name for role, _ in self.joined)
-        phase = self.phase
+        phase = self.outcome[0] if ended and self.outcome else self.phase
         reason = self.outcome[1] if self.outcome else ""
+        if self._over and self.results and phase not in FINISHED:
+            reason += f"; its logs are being copied to {self.results.url}"
         return Status(
             experiment=self.plan.experiment,
             run=self.plan.run,
@@ -268,7 +288,7 @@ class RunState:
             reason=reason,
             exit_code=self.outcome[2] if self.outcome and phase in FINISHED else None,
             created=self._created,
-            finished=self.finished,
+            finished=self.finished or (time.time() if ended else 0.0),
             uptime=time.monotonic() - self._started,
             folder=self.folder,
             supervisor=os.getpid(),
@@ -295,7 +315,12 @@ class RunState:
         dropped = [
             f"{name}: {log.dropped:,} bytes of its log were dropped" for name, log in logs if log.dropped
         ]
-        return full[:10] + dropped[:10]
+        copy = (
+            [f"not all is copied to {self.results.url}: {self.results.problem}; it is in {self.folder}"]
+            if self.results and self.results.problem
+            else []
+        )
+        return copy + full[:10] + dropped[:10]
 
     def describe(self, replica: ReplicaRun) -> dict[str, Any]:
         """What `exec` needs to stand beside a replica."""

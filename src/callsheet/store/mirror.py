@@ -1,0 +1,183 @@
+"""Copies a run's folder to its storage in a cloud: ``python -m callsheet.store.mirror FOLDER URL``.
+
+A process of its own beside the local supervisor, which imports nothing but the standard library and must not wait for
+a network. The folder stays the working copy. Words on standard input, each answered by a JSON line:
+
+``finish``   nothing will change any more but the status: copy all
+``last``     copy the last status, and end
+
+In between, status and logs are copied from time to time; a JSON line tells when that fails and when it works again.
+The end of standard input without these words means that the supervisor was killed; then all is copied too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from callsheet.errors import CallsheetError, RetryError
+from callsheet.store.failures import NotFound
+from callsheet.store.store import Store, open_store
+
+STATUS = "status.json"
+FIRST = 1.0
+"""Seconds after its start: a run that fails at once is copied once."""
+STATUS_EVERY = 5.0
+LOGS_EVERY = 60.0
+PARALLEL = 4
+BRIEFLY = 5.0
+"""Seconds for which a failing request is repeated while the run goes on: there is a next time."""
+AT_THE_END = 60.0
+"""Seconds for which a server that is not there is waited for at the end: there is no next time."""
+GUARD = 10.0
+"""Seconds that a killed supervisor's guard has to write the last status."""
+
+Stamp = tuple[int, int, int]
+
+
+class Mirror:
+    """Knows which files changed since they were copied."""
+
+    def __init__(self, folder: Path, store: Store) -> None:
+        self._folder = folder
+        self._store = store
+        self._copied: dict[str, Stamp] = {}
+
+    def copy_status(self) -> None:
+        """The status alone, if it changed."""
+        self._copy([key for key in self._changed() if key == STATUS])
+
+    def copy_all(self) -> None:
+        """Every file that changed; the status last, so that it speaks of what is there."""
+        changed = self._changed()
+        self._copy([key for key in changed if key != STATUS])
+        self._copy([key for key in changed if key == STATUS])
+
+    def _changed(self) -> list[str]:
+        return [key for key, stamp in self._files() if self._copied.get(key) != stamp]
+
+    def _files(self) -> Iterator[tuple[str, Stamp]]:
+        """What people look for: not what starts with a dot, which is Callsheet's own and may be secret."""
+        for where, folders, names in os.walk(self._folder):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for name in sorted(names):
+                path = os.path.join(where, name)
+                if not name.startswith(".") and (stamp := _stamp(path)):
+                    yield os.path.relpath(path, self._folder), stamp
+
+    def _copy(self, keys: list[str]) -> None:
+        pool = ThreadPoolExecutor(PARALLEL)
+        try:
+            for _ in pool.map(self._copy_one, keys):
+                pass
+        finally:
+            pool.shutdown(cancel_futures=True)  # after a failure the others would only fail too
+
+    def _copy_one(self, key: str) -> None:
+        path = self._folder / key
+        stamp = _stamp(path)
+        if stamp is None:
+            return
+        try:
+            self._store.put(key, path)
+        except NotFound:
+            return  # a log that was rotated at this moment: it has another name now
+        self._copied[key] = stamp
+
+
+def _stamp(path: str | Path) -> Stamp | None:
+    try:
+        state = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return state.st_ino, state.st_size, state.st_mtime_ns
+
+
+def patiently(work: Callable[[], None], seconds: float) -> str:
+    """Do it, again while the server is not there; what went wrong in the end, in one sentence."""
+    limit = time.monotonic() + seconds
+    while True:
+        try:
+            work()
+        except RetryError as error:
+            if time.monotonic() > limit:
+                return error.message
+        except CallsheetError as error:
+            return error.message
+        else:
+            return ""
+
+
+class Service:
+    """Listens to the supervisor, and copies."""
+
+    def __init__(self, mirror: Mirror, folder: Path) -> None:
+        self._mirror = mirror
+        self._folder = folder
+        self._problem = ""
+
+    def run(self) -> None:
+        """Until the last word, or until there is nobody any more who could say it."""
+        next_logs = time.monotonic()
+        pause = FIRST
+        while True:
+            word = _heard(pause)
+            pause = STATUS_EVERY
+            if word == "finish":
+                self._tell(patiently(self._mirror.copy_all, AT_THE_END), answer=True)
+            elif word == "last":
+                self._tell(patiently(self._mirror.copy_status, AT_THE_END), answer=True)
+                return
+            elif word is None:
+                self._wait_for_the_guard()
+                patiently(self._mirror.copy_all, AT_THE_END)
+                return
+            elif time.monotonic() >= next_logs:
+                self._tell(patiently(self._mirror.copy_all, 0.0))
+                next_logs = time.monotonic() + LOGS_EVERY
+            else:
+                self._tell(patiently(self._mirror.copy_status, 0.0))
+
+    def _tell(self, problem: str, *, answer: bool = False) -> None:
+        if answer or problem != self._problem:
+            self._problem = problem
+            print(json.dumps({"answer": answer, "problem": problem}), flush=True)
+
+    def _wait_for_the_guard(self) -> None:
+        limit = time.monotonic() + GUARD
+        while time.monotonic() < limit:
+            try:
+                if json.loads((self._folder / STATUS).read_bytes())["finished"]:
+                    return
+            except (OSError, ValueError, KeyError):
+                pass
+            time.sleep(0.1)  # another process writes a file: nothing tells when
+
+
+def _heard(seconds: float) -> str | None:
+    """The next word within so many seconds; empty when there is none, None when there will be none."""
+    if not select.select([0], [], [], seconds)[0]:
+        return ""
+    line = b""
+    while not line.endswith(b"\n"):
+        letter = os.read(0, 1)
+        if not letter:
+            return None
+        line += letter
+    return line.decode().strip()
+
+
+def main(folder: str, url: str) -> None:
+    """Copy until told to end."""
+    store = open_store(url, patience=BRIEFLY)
+    Service(Mirror(Path(folder), store), Path(folder)).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
