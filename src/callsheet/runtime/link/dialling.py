@@ -27,6 +27,8 @@ _EVENTS = (
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 )
 _POLLIN = int(zmq.POLLIN)
+_SAY_AFTER = 5.0
+_SAY_AGAIN = 60.0
 _ASK = 2.0
 """Seconds between two questions whether the listener still knows us."""
 _PATIENCE = 3.0
@@ -118,6 +120,8 @@ class Dialler:
         self.address = address
         self.reason = "not connected yet"
         self.keys_refused = 0
+        self._said = 0.0
+        self._down = 0.0
         self._begun: NetworkEnd | None = None
         self._entering: tuple[Entry, m.Welcome] | None = None
         self._about = (b"", True)
@@ -172,6 +176,16 @@ class Dialler:
             self.close()
             raise
         return end
+
+    def say(self, down: float) -> None:
+        """Log, now and then, that the connection has been missing for so many seconds."""
+        now = time.monotonic()
+        if down < self._down:
+            self._said = 0.0  # another time that it is missing
+        self._down = down
+        if down > _SAY_AFTER and (not self._said or now - self._said > _SAY_AGAIN):
+            self._said = now
+            log.warning("waiting for %s at %s for %.0f s: %s", self.endpoint, self.address, down, self.reason)
 
     def close(self) -> None:
         """Give up a try that is under way."""

@@ -6,26 +6,22 @@ flight when a connection breaks is sent again on the next one, in its order.
 
 from __future__ import annotations
 
-import logging
 import select
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from callsheet.errors import RetryError
 from callsheet.runtime.context import Context
 from callsheet.runtime.link import messages as m
-from callsheet.runtime.link.blocks import Block, Blocks
+from callsheet.runtime.link.blocks import Block
 from callsheet.runtime.link.dialling import Dialler, NetworkEnd, Refused
+from callsheet.runtime.link.flight import Flight
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.wires import Full, Lost, MemoryWire
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
 
-log = logging.getLogger("callsheet.runtime")
 _SLOWEST = 0.5
-_SAY_AFTER = 5.0
-_SAY_AGAIN = 60.0
 _TRY = 2.0
 _PATIENCE = 0.05
 _KEY_TRIES = 5
@@ -33,27 +29,6 @@ _KEY_TRIES = 5
 
 class TimedOut(RetryError):
     """A deadline passed before the other side did what was wanted."""
-
-
-@dataclass
-class Counts:
-    """What a link has seen; read by the metrics."""
-
-    sent: int = 0
-    sent_bytes: int = 0
-    sent_by_memory: int = 0
-    received: int = 0
-    connects: int = 0
-    resent: int = 0
-    waited: float = 0.0
-    """Seconds spent waiting for a free block or for the other side."""
-
-
-@dataclass(slots=True)
-class _Flying:
-    header: m.Header
-    block: Block | None
-    length: int
 
 
 class Link:
@@ -71,42 +46,30 @@ class Link:
         on_up: Callable[[m.Welcome], None] = lambda welcome: None,
         body: Callable[[], bytes] = bytes,
         on_data: Callable[[Frame], None] | None = None,
+        lazy: bool = False,
     ) -> None:
+        """A lazy link gives blocks back with the next message that it posts, not with one of their own."""
         self.context = context
-        self.counts = Counts()
+        self._flight = Flight(blocks)
+        self.counts = self._flight.counts
         self._dialler = Dialler(context, endpoint, address or context.address(endpoint), pattern, schema)
-        self._blocks = Blocks(blocks)
-        self._flying: dict[int, _Flying] = {}
+        self._blocks = self._flight.blocks
         self._wire: MemoryWire | NetworkEnd | None = None
         self._poll = select.poll()
         self._on_up = on_up
         self._body = body
         self._backoff = 0.0
         self._not_before = 0.0
-        self._said = 0.0
         self._down_since = time.monotonic()
         self._received: list[Frame] = []
         self._on_data = on_data or self._received.append
+        self._lazy = lazy
+        self._owed: list[int] = []
         context.measuring.follow("Transport", endpoint, self.measure)
 
     def measure(self) -> dict[str, float]:
         """What the metrics of transport show."""
-        counts = self.counts
-        return {
-            "sent_memory": counts.sent_by_memory,
-            "sent_network": counts.sent_bytes - counts.sent_by_memory,
-            "frames_sent": counts.sent,
-            "frames_received": counts.received,
-            "peers": self._wire is not None,
-            "reconnects": max(0, counts.connects - 1),
-        }
-
-    def _count(self, length: int) -> None:
-        counts = self.counts
-        counts.sent += 1
-        counts.sent_bytes += length
-        if self._wire is not None and self._wire.by_memory:
-            counts.sent_by_memory += length
+        return {**self.counts.measure(), "peers": self._wire is not None}
 
     @property
     def by_memory(self) -> bool | None:
@@ -116,12 +79,12 @@ class Link:
     @property
     def flying(self) -> int:
         """Blocks that the other side has not given back yet."""
-        return len(self._flying)
+        return len(self._flight)
 
     @property
     def flying_items(self) -> int:
         """Items in those blocks."""
-        return sum(flying.header.count for flying in self._flying.values())
+        return self._flight.items
 
     @property
     def free(self) -> int:
@@ -187,10 +150,7 @@ class Link:
         self, header: m.Header, block: Block | None = None, length: int = 0, timeout: float | None = None
     ) -> None:
         """Send. With a block it is certain to arrive while this process lives; without one it may be lost."""
-        flying = _Flying(header, block, length)
-        if block is not None:
-            self._flying[block.index] = flying
-        self._count(length)
+        self._flight.launch(header, block, length, self.by_memory)
         deadline = Deadline(timeout)
         if self._wire is None:
             self.connect(timeout)  # sends all that is in flight
@@ -214,20 +174,21 @@ class Link:
 
     def post(self, header: m.Header, block: Block, length: int) -> None:
         """Send without waiting: at once, or with the next connection when there is none now."""
-        self._flying[block.index] = _Flying(header, block, length)
-        self._count(length)
+        self._flight.launch(header, block, length, self.by_memory)
         if self._wire is not None:
+            released = self._owed.pop() if self._owed else m.NO_BLOCK
             try:
-                self._wire.send_data(header, block, length)
+                self._wire.send_data(header, block, length, released)
             except (Full, Lost):
                 self._lost()
 
-    def tell(self, header: m.Header) -> bool:
-        """Send a message without arrays if there is a connection now; whether there was. It may be lost."""
+    def tell(self, header: m.Header, released: int = m.NO_BLOCK) -> bool:
+        """Send a message without arrays if there is a connection now; whether there was. It may be lost. A block that
+        came on this connection can be given back with it."""
         if self._wire is None:
             return False
         try:
-            self._wire.send_data(header, None, 0)
+            self._wire.send_data(header, None, 0, released)
         except (Full, Lost):
             self._lost()
             return False
@@ -235,11 +196,11 @@ class Link:
 
     def forget(self) -> None:
         """Do not send again what is in flight. The other side may still look at it: new memory takes its place."""
-        for flying in self._flying.values():
-            if flying.block is not None:
-                flying.block.close()
-                self._blocks.give_back(flying.block)
-        self._flying.clear()
+        self._flight.forget()
+
+    def limit(self, blocks: int) -> None:
+        """Have no more blocks than this."""
+        self._blocks.limit(blocks)
 
     def receive(self, timeout: float | None = None) -> Frame | None:
         """The next message; None when the time is over."""
@@ -303,10 +264,10 @@ class Link:
             while (found := wire.receive()) is not None:
                 message, payload, kind, block, released = found
                 if released != m.NO_BLOCK:
-                    self._given_back(released)
+                    self._flight.land(released)
                 if kind == m.RELEASE:
                     for index in m.released_by(message):
-                        self._given_back(index)
+                        self._flight.land(index)
                 elif kind == m.DATA:
                     self.counts.received += 1
                     self._on_data(Frame(m.header_of(message), payload, block, self, self._release(wire)))
@@ -324,17 +285,15 @@ class Link:
     def _release(self, wire: MemoryWire | NetworkEnd) -> Callable[[int], None]:
         def release(block: int) -> None:
             if self._wire is wire:
+                if self._lazy:
+                    self._owed.append(block)
+                    return
                 try:
                     wire.send(m.encode_release([block]))
                 except (Lost, Full):
                     self._lost()
 
         return release
-
-    def _given_back(self, index: int) -> None:
-        flying = self._flying.pop(index, None)
-        if flying is not None and flying.block is not None:
-            self._blocks.give_back(flying.block)
 
     def _dial(self, deadline: Deadline) -> None:
         if self._backoff and self._dialler.heeds_stop:
@@ -361,17 +320,17 @@ class Link:
                 f"{self._dialler.endpoint} at {self.address} does not accept this process's key",
                 fix="both must belong to the same run; a process started by hand uses `callsheet join`",
             )
-        self._say()
+        self._dialler.say(time.monotonic() - self._down_since)
         return False
 
     def _up(self, welcome: m.Welcome) -> None:
-        self._backoff, self._said = 0.0, 0.0
+        self._backoff = 0.0
         self.counts.connects += 1
         self._watch()
         self._blocks.limit(welcome.window)
         self._blocks.hide()
         self._on_up(welcome)
-        for flying in list(self._flying.values()):
+        for flying in self._flight.all():
             if self._wire is None:
                 return
             try:
@@ -395,25 +354,13 @@ class Link:
             self._wire = None
             self._down_since = time.monotonic()
             self._received.clear()
-
-    def _say(self) -> None:
-        now = time.monotonic()
-        down = now - self._down_since
-        if down > _SAY_AFTER and (not self._said or now - self._said > _SAY_AGAIN):
-            self._said = now
-            log.warning(
-                "waiting for %s at %s for %.0f s: %s",
-                self._dialler.endpoint,
-                self.address,
-                down,
-                self._dialler.reason,
-            )
+            self._owed.clear()
 
     def drain(self, timeout: float | None) -> bool:
         """Wait until the other side has given all blocks back, also when the process should stop; whether it did."""
         deadline = Deadline(timeout)
         self.ignore_stop()
-        while self._flying:
+        while len(self._flight):
             try:
                 self._step(deadline)
             except TimedOut:

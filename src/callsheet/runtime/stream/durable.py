@@ -140,6 +140,7 @@ class DurableLane(Lane):
         marks = marks_of(welcome.body)
         self._note(marks)
         self.link.forget()
+        self._stay_small()
         self._unsent = deque(chunk for chunk in self._ring.chunks if chunk.count and chunk.last > marks.taken)
 
     def _note(self, marks: Marks) -> None:

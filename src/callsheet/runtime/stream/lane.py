@@ -31,6 +31,9 @@ ITEMS: Final = 1
 """Verb: items of a stream."""
 MARKS: Final = 2
 """Verb, to the sender: what is durable."""
+_FEW: Final = 4
+_CACHED: Final = 4 << 20
+"""Bytes on their way through memory beyond which more of them only cost time."""
 
 
 class Lane:
@@ -283,6 +286,12 @@ class Lane:
 
     def _up(self, welcome: m.Welcome) -> None:
         self._note(marks_of(welcome.body))
+        self._stay_small()
+
+    def _stay_small(self) -> None:
+        """Through memory a few large frames are enough: more of them would not fit into the processors' caches."""
+        if self.link.by_memory and self.packing is not None:
+            self.link.limit(max(_FEW, _CACHED // self.packing.nbytes))
 
     def _note(self, marks: Marks) -> None:
         mine = self.context.incarnation
