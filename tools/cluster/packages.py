@@ -31,6 +31,8 @@ CLUSTER: Mapping[str, str] = {
     "util-linux": "nsenter",
 }
 IMAGES: Mapping[str, str] = {"buildah": "buildah", "debootstrap": "debootstrap"}
+# Asked by a package before it starts its service: 101 says no.
+POLICY = Path("/usr/sbin/policy-rc.d")
 
 
 def require(packages: Mapping[str, str]) -> None:
@@ -54,16 +56,15 @@ def require(packages: Mapping[str, str]) -> None:
 @contextlib.contextmanager
 def _no_services() -> Iterator[None]:
     """The packages bring services (containerd, a registry) that would start by themselves; we only want the programs."""
-    policy = Path("/usr/sbin/policy-rc.d")
-    if policy.exists():
+    if POLICY.exists():
         yield
         return
-    policy.write_text("#!/bin/sh\nexit 101\n")
-    policy.chmod(0o755)
+    POLICY.write_text("#!/bin/sh\nexit 101\n")
+    POLICY.chmod(0o755)
     try:
         yield
     finally:
-        policy.unlink(missing_ok=True)
+        POLICY.unlink(missing_ok=True)
 
 
 def _there(proof: str) -> bool:
