@@ -1,0 +1,6 @@
+"""A policy server: simulators send observations, one batched call of a function answers many of them."""
+
+from callsheet.runtime.policy.client import Actions, PolicyClient, PolicyFailed, Ticket
+from callsheet.runtime.policy.server import PolicyServer
+
+__all__ = ["Actions", "PolicyClient", "PolicyFailed", "PolicyServer", "Ticket"]

@@ -1,0 +1,321 @@
+"""The side that asks: one request at a time in each lane, so that some environments step while others wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import NamedTuple
+
+import numpy as np
+
+from callsheet.errors import CallsheetError, UserError
+from callsheet.runtime.context import Context
+from callsheet.runtime.link.blocks import Block
+from callsheet.runtime.link.frame import Frame
+from callsheet.runtime.link.link import Link, TimedOut
+from callsheet.runtime.link.messages import BadMessage, Header, Welcome
+from callsheet.runtime.policy import words
+from callsheet.runtime.schema import Layout, Schema
+from callsheet.runtime.stop import Deadline
+
+
+class PolicyFailed(CallsheetError):
+    """The policy server could not answer this request; it may answer the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """An answer: arrays `[environments, ...]`."""
+
+    arrays: dict[str, np.ndarray] = field(repr=False)
+    version: int
+    """Of the policy that answered."""
+    incarnation: int
+    """Which start of the server answered: another one has begun with initial states."""
+
+
+class Ticket(NamedTuple):
+    """A request that is on its way."""
+
+    lane: int
+    sequence: int
+
+
+@dataclass(eq=False, slots=True)
+class _Lane:
+    number: int
+    sequence: int = 0
+    asked: float = 0.0
+    open: bool = False
+    """Whether the last request has no answer yet."""
+    late: bool = False
+    """Whether a wait for that answer has timed out."""
+    frame: Frame | None = None
+    found: dict[str, np.ndarray] = field(default_factory=dict)
+    """The arrays of that frame."""
+    incarnation: int = 0
+    failure: str = ""
+    count: int = 0
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    views: dict[int, tuple[object, Layout, dict[str, np.ndarray]]] = field(default_factory=dict)
+    answers: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+class PolicyClient:
+    """Asks a policy server for actions. One thread at a time uses it.
+
+    Observations and answers are arrays `[environments, ...]`::
+
+        with Context.from_env() as ctx, PolicyClient(ctx, "policy") as client:
+            observations, _ = envs.reset()
+            while not ctx.stopping:
+                actions = client.act({"obs": observations})
+                observations, *_ = envs.step(actions.arrays["action"])
+
+    To step one half of the environments while the other half waits, use two lanes::
+
+        tickets = [client.submit({"obs": observations[half]}, lane=half) for half in (0, 1)]
+        while not ctx.stopping:
+            for half in (0, 1):
+                actions = client.result(tickets[half])
+                observations[half], *_ = envs[half].step(actions.arrays["action"])
+                tickets[half] = client.submit({"obs": observations[half]}, lane=half)
+
+    The answers' arrays are the client's own and are overwritten by the lane's next answer. With a recurrent policy the
+    server keeps a state for each environment of each lane; `reset` tells which environments begin anew.
+
+    A request that has no answer when the connection breaks is sent again to the next server, and a server that has
+    answered it before answers the same. After a `TimedOut` the same ticket can be waited for again; a new request in
+    that lane gives the old one up.
+    """
+
+    def __init__(
+        self, context: Context, endpoint: str, *, schema: Schema | None = None, connect_to: str | None = None
+    ) -> None:
+        self._link = Link(
+            context,
+            endpoint,
+            words.PATTERN,
+            schema=schema,
+            address=connect_to or "",
+            blocks=2 * words.MOST_LANES,
+            on_up=self._connected,
+            on_data=self._took,
+            lazy=True,
+        )
+        self._schema = schema
+        self._terms: words.Terms | None = None
+        self._answers: Schema | None = None
+        self._lanes = [_Lane(number) for number in range(words.MOST_LANES)]
+        self._requests = 0
+        self._failures = 0
+        metrics = context.measuring.follow("PolicyClient", endpoint, self.counts)
+        self._wait_seconds = metrics.wait_seconds
+
+    @property
+    def by_memory(self) -> bool | None:
+        """Whether the server is on this machine and memory is exchanged; None while there is no connection."""
+        return self._link.by_memory
+
+    def act(
+        self,
+        arrays: Mapping[str, np.ndarray],
+        reset: np.ndarray | None = None,
+        timeout: float | None = None,
+    ) -> Actions:
+        """Ask, and wait for the answer."""
+        deadline = Deadline(timeout)
+        ticket = self.submit(arrays, reset, timeout=timeout)
+        return self._result(ticket, deadline)
+
+    def submit(
+        self,
+        arrays: Mapping[str, np.ndarray],
+        reset: np.ndarray | None = None,
+        *,
+        lane: int = 0,
+        timeout: float | None = None,
+    ) -> Ticket:
+        """Ask, and get the answer later with `result`. Each lane has one request at a time."""
+        if not 0 <= lane < words.MOST_LANES:
+            raise UserError(f"there is no lane {lane}", fix=f"lanes are 0 to {words.MOST_LANES - 1}")
+        one = self._lanes[lane]
+        if one.open and not one.late:
+            raise UserError(
+                f"lane {lane} waits for an answer already", fix="take it with result(), or use another lane"
+            )
+        if self._terms is None:
+            self._meet(arrays, timeout)
+        count = self._check(one, arrays)
+        body = words.LANES[lane]
+        if reset is not None:
+            body += _marks(reset, count)
+        schema = self._schema
+        assert schema is not None
+        layout = schema.layout(count)
+        block = self._link.reserve(layout.nbytes, timeout)
+        for name, view in self._views(one, block, layout).items():
+            np.copyto(view, arrays[name])
+        self._forget(one)
+        one.sequence += 1
+        one.open, one.late, one.asked = True, False, time.monotonic()
+        header = Header(words.ASK, schema.hash, count, one.sequence, 0, (), body)
+        self._link.post(header, block, layout.nbytes)
+        self._requests += count
+        return Ticket(lane, one.sequence)
+
+    def result(self, ticket: Ticket, timeout: float | None = None) -> Actions:
+        """The answer to a request; waits for it."""
+        return self._result(ticket, Deadline(timeout))
+
+    def _result(self, ticket: Ticket, deadline: Deadline) -> Actions:
+        lane = self._lanes[ticket.lane]
+        if ticket.sequence != lane.sequence or not (lane.open or lane.frame or lane.failure):
+            raise UserError(f"{ticket} was answered or given up before", fix="take each answer once")
+        try:
+            while lane.open:
+                self._link.wait(deadline)
+        except TimedOut:
+            lane.late = True
+            raise
+        if lane.failure:
+            failure, lane.failure = lane.failure, ""
+            raise PolicyFailed(
+                f"the policy at {self._link.address} failed: {failure}", fix="see the server's log"
+            )
+        frame, lane.frame = lane.frame, None
+        assert frame is not None
+        found, lane.found = lane.found, {}
+        answers = lane.answers
+        for name, value in found.items():
+            mine = answers.get(name)
+            if mine is None or mine.shape != value.shape or mine.dtype != value.dtype:
+                answers = lane.answers = {name: np.empty_like(value) for name, value in found.items()}
+                break
+        for name, value in found.items():
+            np.copyto(answers[name], value)
+        frame.release()
+        return Actions(answers, frame.header.version, lane.incarnation)
+
+    def _meet(self, arrays: Mapping[str, np.ndarray], timeout: float | None) -> None:
+        """The first request: agree with the server on what is sent."""
+        if self._schema is None:
+            items = {}
+            for name, value in arrays.items():
+                array = np.asarray(value)
+                if not array.ndim or not len(array):
+                    raise UserError(
+                        f"array {name!r} has the shape {list(array.shape)}",
+                        fix="observations are arrays [environments, ...], also for one environment",
+                    )
+                items[name] = array[0]
+            self._schema = Schema.of(items)
+            self._link.announce(self._schema)
+        self._link.connect(timeout)
+
+    def _check(self, lane: _Lane, arrays: Mapping[str, np.ndarray]) -> int:
+        """How many environments these observations are of, when they are what was agreed."""
+        schema, terms = self._schema, self._terms
+        assert schema is not None
+        assert terms is not None
+        shapes = lane.shapes
+        for one in schema.fields:
+            array = arrays.get(one.name)
+            if (
+                not isinstance(array, np.ndarray)
+                or array.shape != shapes.get(one.name)
+                or array.dtype != one.dtype
+            ):
+                break
+        else:
+            if len(arrays) == len(shapes):
+                return lane.count
+        found = {name: np.asarray(value) for name, value in arrays.items()}
+        first = next(iter(found.values())) if found else np.zeros(())
+        count = len(first) if first.ndim else 0
+        if not 0 < count <= terms.most:
+            raise UserError(
+                f"a request of {count} observations", fix=f"between 1 and {terms.most} fit into one batch"
+            )
+        Schema(tuple(type(one)(one.name, one.dtype, (count, *one.shape)) for one in schema.fields)).check(
+            found
+        )
+        lane.shapes = {name: array.shape for name, array in found.items()}
+        lane.count = count
+        return count
+
+    def _views(self, lane: _Lane, block: Block, layout: Layout) -> dict[str, np.ndarray]:
+        found = lane.views.get(block.index)
+        if found is None or found[0] is not block.memory or found[1] is not layout:
+            found = lane.views[block.index] = (block.memory, layout, layout.views(block.view))
+        return found[2]
+
+    def _forget(self, lane: _Lane) -> None:
+        """What the lane's last request may still bring is not wanted."""
+        if lane.frame is not None:
+            lane.frame.release()
+            lane.frame = None
+        lane.failure = ""
+
+    def _connected(self, welcome: Welcome) -> None:
+        self._terms = words.decode(welcome.body)
+        try:
+            answers = Schema.decode(self._terms.answers)
+        except ValueError as error:
+            raise BadMessage(str(error)) from None
+        if self._answers is None or answers.hash != self._answers.hash:
+            self._answers = answers
+
+    def _took(self, frame: Frame) -> None:
+        header = frame.header
+        if not header.body or header.body[0] >= words.MOST_LANES or self._answers is None:
+            raise BadMessage(f"an answer with {len(header.body)} bytes")
+        lane = self._lanes[header.body[0]]
+        if header.sequence != lane.sequence or not lane.open:
+            frame.release()  # given up, or answered twice
+            return
+        if header.verb == words.ANSWER:
+            lane.found = frame.arrays(self._answers)
+            lane.frame = frame
+            lane.incarnation = self._terms.incarnation if self._terms else 0
+        elif header.verb == words.FAILURE:
+            lane.failure = header.body[1:].decode(errors="replace") or "unknown"
+            self._failures += 1
+        else:
+            raise BadMessage(f"the word {header.verb}")
+        lane.open = False
+        self._wait_seconds.observe(time.monotonic() - lane.asked)
+
+    def counts(self) -> dict[str, float]:
+        """Numbers for the metrics."""
+        link = self._link.counts
+        return {
+            "requests": self._requests,
+            "failures": self._failures,
+            "retries": link.resent,
+            "connects": link.connects,
+        }
+
+    def close(self) -> None:
+        """End the connection."""
+        self._link.close()
+
+    def __enter__(self) -> PolicyClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _marks(reset: np.ndarray, count: int) -> bytes:
+    marks = np.asarray(reset)
+    if marks.shape != (count,) or marks.dtype != np.bool_:
+        raise UserError(
+            f"reset is {marks.dtype.name}{list(marks.shape)}",
+            fix=f"one boolean for each environment: bool[{count}]",
+        )
+    return marks.tobytes() if marks.any() else b""

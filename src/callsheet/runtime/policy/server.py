@@ -1,0 +1,336 @@
+"""The side that answers: requests are gathered until a batch is full or has waited long enough, then one call is made."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from callsheet.errors import UserError
+from callsheet.runtime.context import Context, new_incarnation
+from callsheet.runtime.link.frame import Frame
+from callsheet.runtime.link.listener import Listener, Pattern, Refuse
+from callsheet.runtime.link.messages import BadMessage, Header, Hello
+from callsheet.runtime.link.peer import Peer
+from callsheet.runtime.policy import words
+from callsheet.runtime.policy.batch import Batch, Request, checked
+from callsheet.runtime.policy.slots import Client, Clients, Lane, NoSlots, Slots
+from callsheet.runtime.schema import Schema
+from callsheet.runtime.stop import Deadline, Stopping
+
+log = logging.getLogger("callsheet.runtime")
+
+
+@dataclass
+class _Counts:
+    requests: int = 0
+    """Observations that were answered."""
+    messages: int = 0
+    batches: int = 0
+    failures: int = 0
+    answered_again: int = 0
+
+
+class PolicyServer:
+    """Answers the observations of many simulators with one call of a function for many of them at once.
+
+    `function` gets the observations as arrays `[rows, ...]` and returns the answers, `[rows, ...]` too. A batch is
+    answered when it is full, when its first request has waited for `max_wait` seconds, or when every client that is
+    there waits for an answer::
+
+        def act(observations):
+            return {"action": np.argmax(observations["obs"] @ weights, axis=1)}
+
+        with Context.from_env() as ctx:
+            server = PolicyServer(ctx, "policy", act, max_batch=256,
+                schema_in=Schema.of({"obs": np.zeros(4, "f4")}), schema_out=Schema.of({"action": np.int64(0)}))
+            server.serve()
+
+    With `state`, the initial state of one environment, the function gets the states as its second argument and
+    returns the answers and the new states. They are kept here, by client and lane, until the client goes; a restarted
+    server begins with initial states, which clients see by the answers' `incarnation`.
+
+    `version` stands in every answer; set it when the policy changes, between two calls of `step` or in the function.
+    When the function fails, those who asked get the error, and after `max_failures` in a row the server raises it.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        endpoint: str,
+        function: Callable[..., Any],
+        *,
+        max_batch: int,
+        schema_in: Schema,
+        schema_out: Schema,
+        max_wait: float = 0.002,
+        state: Mapping[str, object] | None = None,
+        max_failures: int = 10,
+    ) -> None:
+        for schema, which in ((schema_in, "schema_in"), (schema_out, "schema_out")):
+            if not schema.fixed:
+                raise UserError(f"{which} has free lengths: {schema}", fix="fix the length of every axis")
+        if max_batch < 1:
+            raise UserError(f"max_batch is {max_batch}", fix="a batch has at least one observation")
+        self.version = 0
+        self.max_wait = max_wait
+        self.max_failures = max_failures
+        self.incarnation = new_incarnation()
+        self._function = function
+        self._in, self._out = schema_in, schema_out
+        self._slots = Slots(state, schema_out) if state else None
+        self._clients = Clients(self._slots)
+        self._batch = Batch(max_batch, schema_in, self._slots)
+        self._waiting: deque[Frame] = deque()
+        self._asking: set[Peer] = set()
+        self._counts = _Counts()
+        self._failures = 0
+        self._noted: set[str] = set()
+        self._swept = time.monotonic()
+        self._context = context
+        self._listener = Listener(
+            context,
+            endpoint,
+            Pattern(words.PATTERN, self._accept, self._gone, lambda: schema_in),
+            window=2 * words.MOST_LANES,
+        )
+        metrics = context.measuring.follow("PolicyServer", endpoint, self.counts)
+        self._batch_size, self._wait_seconds = metrics.batch_size, metrics.wait_seconds
+        self._call_seconds = metrics.call_seconds
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return self._listener.address
+
+    def serve(self) -> None:
+        """Answer until the process should stop: ends with `Stopping`."""
+        while True:
+            self.step()
+
+    def step(self, timeout: float | None = None) -> int:
+        """Wait for a batch and answer it; how many observations it had, 0 when the time is over."""
+        self._context.stop.check()
+        self._gather(Deadline(timeout))
+        rows = self._batch.rows
+        if rows:
+            try:
+                self._answer_batch()
+            finally:
+                self._batch.clear()
+                self._asking.clear()
+        self._sweep()
+        return rows
+
+    def _gather(self, deadline: Deadline) -> None:
+        """Fill the batch until it is time to answer it."""
+        batch, waiting = self._batch, self._waiting
+        while True:
+            later = [frame for frame in waiting if not self._take(frame)]
+            waiting.clear()
+            waiting.extend(later)
+            if batch.rows:
+                left = batch.begun + self.max_wait - time.monotonic()
+                everyone = len(self._asking) >= self._clients.connected
+                if later or everyone or left <= 0 or batch.rows >= batch.most:
+                    return
+            elif deadline.passed:
+                return
+            else:
+                left = deadline.left()
+            waiting.extend(self._listener.poll(left))
+
+    def _take(self, frame: Frame) -> bool:
+        """Add a request to the batch, or say no to it; False when it must wait for the next batch."""
+        peer, header, batch = frame.peer, frame.header, self._batch
+        if not peer.alive:
+            return True  # the client sends it again with its next connection
+        try:
+            number, anew = _about(header, batch.most)
+            client = peer.state or self._meet(peer)
+            lane = client.lane(number)
+            if self._slots is not None:
+                if header.sequence <= lane.sequence:
+                    self._answer_again(frame, lane, number)
+                    return True
+                if lane.busy:
+                    return False
+            if batch.rows + header.count > batch.most:
+                return False
+            arrays = frame.arrays(self._in)
+        except BadMessage as error:
+            self._listener.expel(peer, str(error))
+            return True
+        if self._slots is not None:
+            no = self._no_slots(lane, number, header.count)
+            if no:
+                self._say_no(frame, number, no)
+                return True
+            lane.busy = True
+        self._asking.add(peer)
+        batch.add(Request(frame, lane, number, batch.rows, header.count), arrays, anew)
+        return True
+
+    def _meet(self, peer: Peer) -> Client:
+        peer.state = client = self._clients.meet(peer.name, peer.incarnation)
+        return client
+
+    def _no_slots(self, lane: Lane, number: int, count: int) -> str:
+        """Have slots for a lane's environments, or say why not."""
+        if lane.slots is None and self._slots is not None:
+            try:
+                lane.slots = self._slots.take(count)
+            except NoSlots as error:
+                return str(error)
+        if lane.slots is not None and len(lane.slots) != count:
+            return f"lane {number} has {len(lane.slots)} environments, and this request {count}"
+        return ""
+
+    def _answer_batch(self) -> None:
+        batch = self._batch
+        begun = time.monotonic()
+        try:
+            answers, states = self._call()
+        except Stopping:
+            raise
+        except Exception as error:
+            self._failures += 1
+            why = f"{type(error).__name__}: {error}"
+            if why not in self._noted and len(self._noted) < 100:
+                self._noted.add(why)
+                log.exception("the policy failed; those who asked are told so")
+            self._failed(error, why)
+            return
+        self._call_seconds.observe(time.monotonic() - begun)
+        self._wait_seconds.observe(begun - batch.begun, len(batch.requests))
+        self._batch_size.observe(batch.rows)
+        self._failures = 0
+        if self._slots is not None:
+            self._slots.store(batch.slots, states, answers)
+        version = self.version
+        for request in batch.requests:
+            lane, first, last = request.lane, request.first, request.first + request.count
+            lane.sequence, lane.version = request.frame.header.sequence, version
+            self._answer(request.frame, request.number, answers, first, last, version)
+        counts = self._counts
+        counts.batches += 1
+        counts.messages += len(batch.requests)
+        counts.requests += batch.rows
+
+    def _call(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        batch = self._batch
+        if self._slots is None:
+            return checked(self._function(batch.observations), self._out, batch.rows, "answers"), {}
+        found = self._function(batch.observations, batch.states())
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise UserError(
+                f"the policy returned {type(found).__name__}",
+                fix="with a state it returns two dictionaries: answers, states",
+            )
+        answers = checked(found[0], self._out, batch.rows, "answers")
+        return answers, checked(found[1], self._slots.schema, batch.rows, "states")
+
+    def _answer(
+        self,
+        frame: Frame,
+        number: int,
+        answers: Mapping[str, np.ndarray],
+        first: int,
+        last: int,
+        version: int,
+    ) -> None:
+        peer: Peer = frame.peer
+        count = last - first
+        layout = self._out.layout(count)
+        block = peer.reserve(layout.nbytes) if peer.alive else None
+        if block is None:
+            if peer.alive:
+                self._listener.expel(peer, "requests and gave no answer back")
+            return
+        views = peer.state.views_of(block, layout)
+        for name, array in answers.items():
+            np.copyto(views[name], array[first:last], casting="same_kind")
+        frame.release()  # travels with the answer
+        header = Header(
+            words.ANSWER, self._out.hash, count, frame.header.sequence, version, (), words.LANES[number]
+        )
+        peer.send(header, block, layout.nbytes)
+
+    def _answer_again(self, frame: Frame, lane: Lane, number: int) -> None:
+        """A request that was answered before, when the answer was lost with the connection."""
+        if frame.header.sequence == lane.sequence and lane.slots is not None and self._slots is not None:
+            self._counts.answered_again += 1
+            self._answer(frame, number, self._slots.answers(lane.slots), 0, len(lane.slots), lane.version)
+        else:
+            frame.release()  # the client gave it up long ago
+
+    def _say_no(self, frame: Frame, number: int, why: str) -> None:
+        frame.release()
+        text = why.encode()[: words.LONGEST_TEXT]
+        frame.peer.send(
+            Header(words.FAILURE, sequence=frame.header.sequence, body=words.LANES[number] + text)
+        )
+
+    def _failed(self, error: Exception, why: str) -> None:
+        self._counts.failures += 1
+        for request in self._batch.requests:
+            self._say_no(request.frame, request.number, why)
+        if self._failures >= self.max_failures:
+            self._listener.settle()
+            raise error
+
+    def _accept(self, hello: Hello, schema: Schema | None) -> bytes:
+        if schema is None or schema.hash != self._in.hash:
+            difference = self._in.difference(schema) if schema else "it sends none"
+            raise Refuse(f"its observations are not those of the policy: {difference}", schema=self._in)
+        return words.encode(words.Terms(self.incarnation, self._out.encoded, self._batch.most))
+
+    def _gone(self, peer: Peer) -> None:
+        if peer.state is not None:
+            self._clients.lost(peer.state)
+
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        if now - self._swept > 1:
+            self._swept = now
+            self._clients.sweep()
+
+    def counts(self) -> dict[str, float]:
+        """Numbers for the metrics."""
+        return {
+            **asdict(self._counts),
+            "clients": len(self._listener.peers),
+            "states": self._slots.used if self._slots else 0,
+            "waiting": len(self._waiting),
+            "version": self.version,
+            "refused": self._listener.counts.refused,
+        }
+
+    def close(self) -> None:
+        """Stop answering. Clients wait for the next server."""
+        self._listener.close()
+
+    def __enter__(self) -> PolicyServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _about(header: Header, most: int) -> tuple[int, bytes]:
+    """The lane of a request, and which environments begin anew."""
+    body = header.body
+    if header.verb != words.ASK or not body:
+        raise BadMessage(f"the word {header.verb} with {len(body)} bytes")
+    number, anew = body[0], body[1:]
+    if number >= words.MOST_LANES or not 0 < header.count <= most or (anew and len(anew) != header.count):
+        raise BadMessage(f"a request of {header.count} observations in lane {number}, {len(anew)} marks")
+    return number, anew

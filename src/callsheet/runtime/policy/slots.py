@@ -1,0 +1,173 @@
+"""The recurrent states of all clients' environments, in a few large arrays: gathered and stored with one call each.
+
+A client that lost its connection keeps its slots for a while, with its last answers: so a request that it sends again
+is answered again and not computed twice, which would move the state on twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from callsheet.runtime.link.blocks import Block
+from callsheet.runtime.schema import Layout, Schema
+
+KEPT: Final = 30.0
+"""Seconds that the states of a client without a connection are kept."""
+MOST_SLOTS: Final = 1 << 16
+
+
+class NoSlots(Exception):
+    """All slots are taken."""
+
+
+@dataclass(eq=False, slots=True)
+class Lane:
+    """One request at a time of one client, and what belongs to its environments."""
+
+    sequence: int = 0
+    """Of the last request that was answered."""
+    version: int = 0
+    busy: bool = False
+    """Whether a request of it is in the batch that is being made."""
+    slots: np.ndarray | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Client:
+    """One client, also while its connection is gone."""
+
+    name: str
+    incarnation: int
+    lanes: dict[int, Lane] = field(default_factory=dict)
+    gone_since: float = 0.0
+    """When the connection was lost; 0 while there is one."""
+    views: dict[int, tuple[object, Layout, dict[str, np.ndarray]]] = field(default_factory=dict)
+
+    def views_of(self, block: Block, layout: Layout) -> dict[str, np.ndarray]:
+        """The arrays in a block of answers: made once, as long as the block and the layout stay the same."""
+        found = self.views.get(block.index)
+        if found is None or found[0] is not block.memory or found[1] is not layout:
+            found = self.views[block.index] = (block.memory, layout, layout.views(block.view))
+        return found[2]
+
+    def lane(self, number: int) -> Lane:
+        """A lane by its number."""
+        found = self.lanes.get(number)
+        if found is None:
+            found = self.lanes[number] = Lane()
+        return found
+
+
+class Slots:
+    """States and last answers by slot."""
+
+    def __init__(self, initial: Mapping[str, object], answers: Schema, most: int = MOST_SLOTS) -> None:
+        self.most = most
+        self.used = 0
+        self._states = Schema.of(initial)
+        self._initial = {name: np.asarray(value) for name, value in initial.items()}
+        self._answers = answers
+        self._kept: dict[str, np.ndarray] = {}
+        self._answered: dict[str, np.ndarray] = {}
+        self._free: list[int] = []
+        self._size = 0
+
+    @property
+    def schema(self) -> Schema:
+        """What the state of one environment looks like."""
+        return self._states
+
+    def take(self, count: int) -> np.ndarray:
+        """Slots in their initial state."""
+        if self.used + count > self.most:
+            raise NoSlots(f"the states of {self.most:,} environments are kept already")
+        while len(self._free) < count:
+            self._grow()
+        self.used += count
+        taken = np.array([self._free.pop() for _ in range(count)])
+        for name, value in self._initial.items():
+            self._kept[name][taken] = value
+        return taken
+
+    def give_back(self, slots: np.ndarray) -> None:
+        """Nobody needs them any more."""
+        self.used -= len(slots)
+        self._free.extend(int(slot) for slot in slots)
+
+    def _grow(self) -> None:
+        size = max(64, 2 * self._size)
+        for schema, arrays in ((self._states, self._kept), (self._answers, self._answered)):
+            for one in schema.fields:
+                larger = np.zeros((size, *(n or 0 for n in one.shape)), one.dtype)
+                if self._size:
+                    larger[: self._size] = arrays[one.name]
+                arrays[one.name] = larger
+        self._free.extend(range(size - 1, self._size - 1, -1))
+        self._size = size
+
+    def gather(self, slots: np.ndarray, into: dict[str, np.ndarray], anew: np.ndarray | None) -> None:
+        """Copy the states of these slots; the initial ones where `anew` is true."""
+        for name, target in into.items():
+            np.take(self._kept[name], slots, axis=0, out=target, mode="clip")
+            if anew is not None:
+                target[anew] = self._initial[name]
+
+    def store(
+        self, slots: np.ndarray, states: Mapping[str, np.ndarray], answers: Mapping[str, np.ndarray]
+    ) -> None:
+        """Keep the states for the next request, and the answers for one that is sent again."""
+        for name, value in states.items():
+            self._kept[name][slots] = value
+        for name, value in answers.items():
+            self._answered[name][slots] = value
+
+    def answers(self, slots: np.ndarray) -> dict[str, np.ndarray]:
+        """The last answers of these slots."""
+        return {name: array[slots] for name, array in self._answered.items()}
+
+
+class Clients:
+    """All clients by name."""
+
+    def __init__(self, slots: Slots | None) -> None:
+        self._slots = slots
+        self._by_name: dict[str, Client] = {}
+        self.connected = 0
+
+    def meet(self, name: str, incarnation: int) -> Client:
+        """The client of a new connection: as it was, if it is the same process."""
+        client = self._by_name.get(name)
+        if client is None or client.incarnation != incarnation:
+            if client is not None:
+                self._forget(client)
+            client = self._by_name[name] = Client(name, incarnation)
+        client.gone_since = 0.0
+        self.connected += 1
+        return client
+
+    def lost(self, client: Client) -> None:
+        """Its connection is gone."""
+        self.connected -= 1
+        client.gone_since = time.monotonic()
+        client.views.clear()
+        if not any(lane.slots is not None for lane in client.lanes.values()):
+            self._forget(client)
+
+    def sweep(self) -> None:
+        """Forget those who did not come back."""
+        before = time.monotonic() - KEPT
+        for client in [one for one in self._by_name.values() if 0 < one.gone_since < before]:
+            self._forget(client)
+
+    def _forget(self, client: Client) -> None:
+        if self._by_name.get(client.name) is client:
+            del self._by_name[client.name]
+        for lane in client.lanes.values():
+            if lane.slots is not None and self._slots is not None:
+                self._slots.give_back(lane.slots)
+                lane.slots = None
