@@ -20,8 +20,8 @@ Begin = Callable[..., KubernetesRun]
     ("role", "reason"),
     [
         (
-            {"resources": {"limits": {"nvidia.com/gpu": 1}}},
-            "no node has a GPU free for it (2 nodes looked at)",
+            {"resources": {"limits": {"nvidia.com/gpu": 64}}},  # another test gives a node one
+            "no node has 64 GPUs free for it (2 nodes looked at)",
         ),
         (
             {"nodeSelector": {"pool": "moon"}},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,12 @@ def test_the_documented_rights_are_enough(user: User, folder: Path, image: str) 
     assert run.restart([Target("server", 0)]) == ["server/0"]
     assert "up" in {line.text for line in run.logs(LogQuery())}
     run.events()
+    said: list[str] = []
+    forward = run.forward(Target("worker", 0), 7000, None, said.append)
+    with socket.create_connection(("127.0.0.1", forward.local), timeout=20) as here:
+        assert here.recv(1) == b""
+    forward.close()
+    assert "the pod refused" in said[0], "nobody listens there, and we were allowed to ask"
     run.stop(kill=True)
     assert run.wait(60).phase == "Stopped"
     run.delete()
@@ -120,7 +127,7 @@ def test_the_clusters_own_authority_counts_whatever_the_environment_says(
     assert (done.returncode, json.loads(done.stdout)) == (0, []), done.stderr
 
 
-def test_a_gpu_role_is_placed_when_there_is_a_gpu(namespace: Kube, folder: Path, image: str) -> None:
+def test_how_many_gpus_a_role_waits_for_is_told(namespace: Kube, folder: Path, image: str) -> None:
     backend = KubernetesBackend(Place(namespace=namespace.namespace))
     made = experiment(
         {"name": "learner", "command": python(FOREVER), "resources": {"limits": {"nvidia.com/gpu": 9}}},

@@ -178,10 +178,15 @@ def test_scaling_changes_the_replicas_and_the_address_book(begin: Begin, namespa
         "binds": [{"name": "data", "port": 7000}],
         "readinessProbe": {"exec": {"command": ["true"]}},
     }
-    run = begin(server, {"name": "reader", "connects": ["data"], "command": python(FOREVER)})
+    always = {"name": "policy", "command": python(FOREVER), "restart": {"policy": "Always"}}
+    run = begin(
+        server,
+        {"name": "reader", "connects": ["data"], "command": python(FOREVER)},
+        always | {"scale": {"min": 1, "max": 2}},
+    )
     until_running(run)
-    after = run.scale({"server": 3})
-    assert [role.wanted for role in after.roles] == [3, 1]
+    after = run.scale({"server": 3, "policy": 2})
+    assert [role.wanted for role in after.roles] == [3, 1, 2]
     until_running(run)
     read = ["python3", "-c", "import os; print(open(os.environ['CALLSHEET_ADDRESSES']).read())"]
     pod = run.pod(Target("reader", 0))["metadata"]["name"]
@@ -192,7 +197,7 @@ def test_scaling_changes_the_replicas_and_the_address_book(begin: Begin, namespa
 
     eventually(lambda: known() == 3, 30)
     run.scale({"server": 1})
-    until(run, lambda s: len(s.replicas) == 2)
+    until(run, lambda s: len(s.replicas) == 4)
     with pytest.raises(UserError, match="server=9 is out of bounds"):
         run.scale({"server": 9})
 

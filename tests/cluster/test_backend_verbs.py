@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from backendrun import FOREVER, begin, callsheet, cloud, experiment, folder, python, until_running
+from backendrun import FOREVER, begin, callsheet, cloud, experiment, folder, python, until, until_running
 from kube import Kube, eventually
 
 from callsheet.backends.base import Target
@@ -61,6 +61,11 @@ def test_a_port_of_a_replica_is_reached_from_this_machine(begin: Begin, namespac
         for _ in range(3):
             with urllib.request.urlopen(f"http://{here}", timeout=10) as answer:
                 assert len(answer.read()) == 300_000
+        before = run.pod(Target("board", 0))["metadata"]["uid"]
+        run.restart([Target("board", 0)])
+        until(run, lambda s: s.replicas[0].ready and run.pod(Target("board", 0))["metadata"]["uid"] != before)
+        with urllib.request.urlopen(f"http://{here}", timeout=10) as answer:
+            assert len(answer.read()) == 300_000, "the replica's new pod"
     nothing = callsheet(namespace, "port-forward", run.id, "wab")
     assert "'wab' is neither an endpoint nor ROLE/INDEX:PORT" in nothing.stderr
     assert "the endpoints are: web" in nothing.stderr
@@ -128,12 +133,20 @@ def test_events_are_those_of_the_run(begin: Begin, namespace: Kube) -> None:
 
 
 def test_nodes_and_doctor_look_at_the_cluster(namespace: Kube, folder: Path) -> None:
-    done = callsheet(namespace, "nodes", "-o", "json")
-    assert all(node["ready"] for node in json.loads(done.stdout))
+    node = namespace.get("nodes")["items"][0]["metadata"]["name"]
+    namespace("label", "node", node, "pool=cpu", "--overwrite")
+    try:
+        found = json.loads(callsheet(namespace, "nodes", "-o", "json").stdout)
+    finally:
+        namespace("label", "node", node, "pool-")
+    (mine,) = [each for each in found if each["name"] == node]
+    assert mine["ready"]
+    assert mine["labels"]["pool"] == "cpu"
     done = callsheet(namespace, "doctor")
     assert done.returncode == 0, done.stdout
     assert "ok  rights: all that is needed" in done.stdout
     assert "ok  DNS:" in done.stdout
+    assert "  GPUs: " in done.stdout
     done = callsheet(namespace.within("no-such-namespace"), "doctor")
     assert done.returncode == 1
     assert "NO  namespace: there is no namespace 'no-such-namespace'" in done.stdout
@@ -174,10 +187,12 @@ def test_what_kubectl_applied_is_looked_at_and_removed_by_the_same_verbs(
     again = callsheet(namespace, "keys", "exp")
     assert "stays as it is" in again.stderr
     manifests = callsheet(namespace, "render", "-f", str(file))
-    namespace("apply", "-f", "-", stdin=manifests.stdout)
+    namespace("create", "-f", "-", stdin=manifests.stdout)
     eventually(lambda: callsheet(namespace, "logs", "exp", "worker").stdout == "32\n")
     (run,) = json.loads(callsheet(namespace, "ps", "-o", "json").stdout)
     assert run["run"].startswith("r")
+    everywhere = json.loads(callsheet(namespace.within("default"), "ps", "-A", "-o", "json").stdout)
+    assert (run["run"], namespace.namespace) in {(each["run"], each["namespace"]) for each in everywhere}
     stopped = callsheet(namespace, "stop", "--now", "exp")
     assert stopped.stdout == f"{run['run']}: Stopped\n", stopped.stderr
     removed = callsheet(namespace, "delete", "-y", "exp")

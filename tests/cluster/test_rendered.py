@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -229,14 +230,31 @@ def _claim_on_this_machine(kube: Kube, folder: Path) -> None:
     kube.apply(claim)
 
 
-def test_racing_uses_a_gpu_node_secrets_and_a_claim(namespace: Kube, image: str, tmp_path: Path) -> None:
-    if namespace.own is None:
+@pytest.fixture
+def gpus(namespace: Kube) -> Iterator[Callable[[str, int], None]]:
+    """Gives GPUs to nodes, and takes them away when the test has ended: the cluster is shared."""
+    own = namespace.own
+    if own is None:
         pytest.skip("needs a cluster whose nodes share this machine's folders")
+    given: list[str] = []
+
+    def give(node: str, count: int) -> None:
+        given.append(node)
+        faults.set_gpus(own, node, count)
+
+    yield give
+    for node in given:
+        faults.set_gpus(own, node, 0)
+
+
+def test_racing_uses_a_gpu_node_secrets_and_a_claim(
+    namespace: Kube, image: str, gpus: Callable[[str, int], None]
+) -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as shared:
         os.chmod(shared, 0o755)
         _claim_on_this_machine(namespace, Path(shared) / "results")
         node = sorted(n["metadata"]["name"] for n in namespace.get("nodes", "-l", "type!=kwok")["items"])[1]
-        faults.set_gpus(namespace.own, node, 1)
+        gpus(node, 1)
         for name in ("aws-key", "aws-secret-key"):
             namespace("create", "secret", "generic", name, f"--from-literal=access-key={name}-value")
         (loaded,) = load([str(EXAMPLES / "learn-to-race" / "experiment.yaml")], sets=[f"image={image}"])

@@ -78,6 +78,7 @@ class FakeRun:
         return self.states[0].experiment
 
     outlives_us = False
+    notes = ()
 
     def attach(self) -> None:
         self.asked.append("attach")

@@ -110,6 +110,10 @@ class Run(Protocol):
     def outlives_us(self) -> bool:
         """Whether it goes on when this program goes away."""
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """What is worth saying when it has been started: what that changed about a run that was there already."""
+
     def attach(self) -> None:
         """Do what a run needs of the program that stays with it, from now on."""
 

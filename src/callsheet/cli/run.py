@@ -39,6 +39,8 @@ def command(
     if dry_run:
         return _foresee(backend, loaded, form)
     runs = _start(backend, loaded, detach=detach)
+    for line in (line for run in runs for line in run.notes):
+        output.say(line)
     return _leave(runs, on, form) if detach else staying.stay(runs, on, form, grace=_grace(loaded))
 
 

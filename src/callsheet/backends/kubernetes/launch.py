@@ -41,18 +41,32 @@ KEY_FILE = "run.key"
 def start(api: Api, experiment: Experiment, base: Path, source: str, *, detach: bool) -> KubernetesRun:
     """Start a run, or change the one that is there. What cannot be started leaves nothing behind."""
     prepared = prepare(api, experiment, base)
-    fresh = prepared.live[key_of(prepared.book)] is None
+    there = prepared.live[key_of(prepared.book)]
     try:
-        apply_all(api, prepared.book, prepared.others, prepared.live)
+        done = apply_all(api, prepared.book, prepared.others, prepared.live)
     except CallsheetError:
-        if fresh:
+        if there is None:
             api.delete("ConfigMap", prepared.book["metadata"]["name"])
         raise
     run = KubernetesRun(api, experiment.name, prepared.run, attached=not detach)
+    if there is not None and there["data"][contract.RUN] == prepared.run:
+        run.notes = _news(experiment.name, prepared.run, done)
     if not detach:
         run.kept.begin(source or to_yaml(experiment))
         run.kept.forget_logs()
     return run
+
+
+def _news(experiment: str, run: str, done: list[Change]) -> list[str]:
+    """What became of a run that was there already."""
+    words = {
+        "replace": "replaced: its pods start anew",
+        "change": "changed",
+        "create": "made",
+        "delete": "deleted",
+    }
+    lines = [f"{c.kind}/{c.name} was {words[c.action]}." for c in done if c.action in words]
+    return [f"{experiment} runs already, as {run}{'.' if lines else ': the file changes nothing.'}", *lines]
 
 
 def changes(api: Api, experiment: Experiment, base: Path) -> list[Change]:

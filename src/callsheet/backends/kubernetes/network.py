@@ -6,6 +6,7 @@ from typing import Any
 
 from callsheet.backends.kubernetes import names
 from callsheet.backends.kubernetes.environment import Wiring
+from callsheet.metrics.outlets import serves_metrics
 from callsheet.spec.experiment import Expose, Role
 
 Object = dict[str, Any]
@@ -72,16 +73,16 @@ def _ingress(wiring: Wiring, run: str, expose: Expose) -> Object:
 
 
 def network_policy(wiring: Wiring, run: str) -> Object:
-    """The experiment's pods reach each other; everyone in the namespace reaches what is exposed."""
+    """The experiment's pods reach each other; everyone in the namespace reaches what is exposed, and metrics."""
     ours = {"podSelector": {"matchLabels": names.selector(wiring.name)}}
     ingress: list[Object] = [{"from": [ours]}]
-    inside = [e for _, e in _exposed(wiring) if e.type == "PortForward"]
-    outside = [e for _, e in _exposed(wiring) if e.type != "PortForward"]
+    inside = [e.name for _, e in _exposed(wiring) if e.type == "PortForward"]
+    outside = [e.name for _, e in _exposed(wiring) if e.type != "PortForward"]
+    inside += [name for name in wiring.binders if serves_metrics(name) and name not in (*inside, *outside)]
     if inside:
-        ports = [{"protocol": "TCP", "port": wiring.ports[e.name]} for e in inside]
-        ingress.append({"from": [{"podSelector": {}}], "ports": ports})
+        ingress.append({"from": [{"podSelector": {}}], "ports": _ports(wiring, inside)})
     if outside:
-        ingress.append({"ports": [{"protocol": "TCP", "port": wiring.ports[e.name]} for e in outside]})
+        ingress.append({"ports": _ports(wiring, outside)})
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -92,3 +93,7 @@ def network_policy(wiring: Wiring, run: str) -> Object:
             "ingress": ingress,
         },
     }
+
+
+def _ports(wiring: Wiring, endpoints: list[str]) -> list[Object]:
+    return [{"protocol": "TCP", "port": wiring.ports[name]} for name in endpoints]

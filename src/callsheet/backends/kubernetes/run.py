@@ -47,6 +47,7 @@ class KubernetesRun:
         self.experiment = experiment
         self.attached = attached
         """Whether this client ends the run when its file says so."""
+        self.notes: list[str] = []
         self.kept = KeptRun.of(experiment, run)
         self._words: dict[tuple[str, int], str] = {}
         self._metrics: PodMetrics | None = None

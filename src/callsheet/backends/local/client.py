@@ -51,6 +51,11 @@ class LocalRun:
         """Whether it goes on when this program goes away."""
         return self._leash is None
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """A start here never meets a run that is there already."""
+        return ()
+
     def attach(self) -> None:
         """Its supervisor needs nobody."""
 
