@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         help="samples by which the two sides may be apart; without it a tenth of min-size x samples-per-insert",
     )
     add("--seed", type=int, help="for draws that can be repeated")
-    add("--window", type=int, default=4, help="messages that may be under way to and from each client")
+    add("--window", type=int, default=8, help="messages that may be under way to and from each client")
     add(
         "--snapshot-every",
         type=float,

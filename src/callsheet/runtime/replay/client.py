@@ -55,7 +55,7 @@ class ReplayClient:
         schema: Schema | None = None,
         batch: int | None = None,
         ahead: int = 2,
-        window: int = 4,
+        window: int = 8,
         durable: bool = False,
         keep: int = KEEP,
     ) -> None:

@@ -53,11 +53,10 @@ class Ring:
         self._touched = (
             start + count
         )  # before the copy: a reader on another thread must not trust what it reads
-        for name, array in self.arrays.items():
-            source, done = items[name], 0
-            for slot, length in self.pieces(start, count):
-                array[slot : slot + length] = source[skip + done : skip + done + length]
-                done += length
+        for slot, length in self.pieces(start, count):
+            for name, array in self.arrays.items():
+                array[slot : slot + length] = items[name][skip : skip + length]
+            skip += length
         self.next = start + count
         return start
 

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from callsheet.errors import UserError
 from callsheet.runtime.context import Context
-from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.link import TimedOut
 from callsheet.runtime.replay import words
 from callsheet.runtime.replay.options import KEY, PROBABILITY
 from callsheet.runtime.replay.sample import Sample
-from callsheet.runtime.replay.source import Source
+from callsheet.runtime.replay.source import Reply, Source
 from callsheet.runtime.replay.table import LIFE_BITS, POSITION_BITS
 from callsheet.runtime.stop import Deadline
 
@@ -64,7 +63,8 @@ class Sampling:
         self._ahead = ahead
         self._sources: dict[str, Source] = {}
         self._plans: deque[list[_Part]] = deque()
-        self._held: list[Frame] = []
+        self._held: tuple[Source, Reply] | None = None
+        """The reply whose arrays the caller has."""
         self._own: dict[str, NDArray[np.generic]] = {}
         self._keys = np.empty(batch, np.uint64)
         self._chances = np.empty(batch, np.float64)
@@ -89,7 +89,6 @@ class Sampling:
 
     def sample(self, timeout: float | None, out: Mapping[str, NDArray[np.generic]] | None) -> Sample:
         """The next batch."""
-        self._give_back()
         begun = time.monotonic()
         deadline = Deadline(timeout)
         parts = self._arrived(deadline)
@@ -102,20 +101,32 @@ class Sampling:
         self, keys: NDArray[np.uint64], priorities: NDArray[np.float32], timeout: float | None
     ) -> None:
         """Send priorities to the shards that gave the keys."""
+        if not len(keys):
+            return
         deadline = Deadline(timeout)
         self._follow()
         shards = keys >> SHARD_SHIFT
         by_number = {source.number: source for source in self._sources.values()}
+        if (shards == shards[0]).all():
+            self._update(by_number.get(int(shards[0])), keys, priorities, deadline)
+            return
         for number in np.unique(shards):
             mine = shards == number
-            source = by_number.get(int(number))
-            if source is not None and not source.resets:  # never seen yet
-                source.link.connect(None if deadline.at is None else deadline.left())
-            some, values = keys[mine], priorities[mine]
-            for at in range(0, len(some), words.MOST_UPDATED):
-                part = slice(at, at + words.MOST_UPDATED)
-                if source is None or not source.update(some[part], values[part], deadline):
-                    self.dropped_updates += len(some[part])
+            self._update(by_number.get(int(number)), keys[mine], priorities[mine], deadline)
+
+    def _update(
+        self,
+        source: Source | None,
+        keys: NDArray[np.uint64],
+        priorities: NDArray[np.float32],
+        deadline: Deadline,
+    ) -> None:
+        if source is not None and not source.resets:  # never seen yet
+            source.link.connect(None if deadline.at is None else deadline.left())
+        for at in range(0, len(keys), words.MOST_UPDATED):
+            part = slice(at, at + words.MOST_UPDATED)
+            if source is None or not source.update(keys[part], priorities[part], deadline):
+                self.dropped_updates += len(keys[part])
 
     def close(self) -> None:
         """End all connections."""
@@ -126,9 +137,9 @@ class Sampling:
         self._sources.clear()
 
     def _give_back(self) -> None:
-        for frame in self._held:
-            frame.release()
-        self._held.clear()
+        if self._held is not None:
+            self._held[1].frame.release()
+            self._held = None
 
     def _arrived(self, deadline: Deadline) -> list[_Part]:
         """The parts of the next batch, once all of them are there; others are asked for meanwhile."""
@@ -209,7 +220,9 @@ class Sampling:
                 f"a batch of {count:,} items from a queue of {first.capacity:,}", fix="make the queue larger"
             )
         if len(pool) == 1:
-            return [_part(pool[0], count, 1.0)]
+            done, self._held = self._held, None
+            return [_part(pool[0], count, 1.0, done)]
+        self._give_back()
         masses = np.array([source.state.mass for source in pool])
         shares = masses / masses.sum() if masses.sum() > 0 else np.full(len(pool), 1.0 / len(pool))
         counts = self._rng.multinomial(count, shares)
@@ -225,12 +238,13 @@ class Sampling:
         replies = [part.source.replies.pop(part.number) for part in parts]
         size = self.size
         if len(parts) == 1 and out is None:
-            (frame, arrays), shard = replies[0], np.uint64(parts[0].source.number)
-            self._held.append(frame)
+            arrays, shard = replies[0].arrays, np.uint64(parts[0].source.number)
+            self._held = (parts[0].source, replies[0])
             keys, chances = arrays.pop(KEY), arrays.pop(PROBABILITY)
             return Sample(arrays, keys | shard << SHARD_SHIFT, chances, size)  # type: ignore[operator, arg-type]
         row = 0
-        for part, (frame, arrays) in zip(parts, replies, strict=True):
+        for part, reply in zip(parts, replies, strict=True):
+            arrays = reply.arrays
             rows = slice(row, row + part.count)
             for name, array in into.items():
                 array[rows] = arrays[name]
@@ -239,7 +253,10 @@ class Sampling:
             np.multiply(arrays[PROBABILITY], part.share, out=self._chances[rows])
             row += part.count
             arrays.clear()
-            frame.release()
+            if len(parts) > 1:
+                reply.frame.release()
+        if len(parts) == 1:
+            self._held = (parts[0].source, replies[0])
         return Sample(into, self._keys, self._chances, size)
 
     def _into(
@@ -267,7 +284,10 @@ class Sampling:
         return dict(out)
 
 
-def _part(source: Source, count: int, share: float) -> _Part:
-    number = source.ask(count)
+def _part(source: Source, count: int, share: float, done: tuple[Source, Reply] | None = None) -> _Part:
+    if done is not None and done[0] is not source:
+        done[1].frame.release()
+        done = None
+    number = source.ask(count, done[1] if done else None)
     # What could not be asked counts as lost, and is asked for again with the next look.
     return _Part(source, count, share, number or 0, source.resets if number else -1)

@@ -53,7 +53,7 @@ class ReplayServer:
         endpoint: str,
         tables: Table | Iterable[Table],
         *,
-        window: int = 4,
+        window: int = 8,
         snapshot_every: float | None = None,
         storage: str | None = None,
         keep: int = 2,

@@ -147,7 +147,7 @@ class Service:
         if here and not one.begun:
             self.counts.duplicates += here
         one.begun = True
-        priorities = cast(NDArray[np.float32], items[PRIORITY])
+        priorities = cast("NDArray[np.float32]", items[PRIORITY])
         while here < count:
             room = self.table.room(count - here)
             if not room:

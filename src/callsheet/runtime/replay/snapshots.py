@@ -179,7 +179,7 @@ class Snapshots:
 
     def _write_segment(self, ring: Ring, start: int, count: int) -> Segment:
         self._serial += 1
-        body = Body(cast(Iterable[bytes], _Items(ring, start, count)), hashed=True)
+        body = Body(cast("Iterable[bytes]", _Items(ring, start, count)), hashed=True)
         key = f"{SEGMENTS}/{start:015d}-{count}.{self._writer.fence}-{self._serial}"
         self._store.put_body(key, body)
         self.counts.bytes += body.done

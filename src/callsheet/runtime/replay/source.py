@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from callsheet.runtime.context import Context
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.link import Link
-from callsheet.runtime.link.messages import BadMessage, Header, Welcome
+from callsheet.runtime.link.messages import NO_BLOCK, BadMessage, Header, Welcome
 from callsheet.runtime.replay import words
 from callsheet.runtime.replay.options import reply_schema
 from callsheet.runtime.schema import Schema
@@ -18,6 +20,16 @@ _UNHEARD = 16 * 1024
 """Bytes of priorities after which the shard is asked whether it still listens."""
 _MOST_UNHEARD = 2
 """Questions that may be open before the next priorities wait."""
+
+
+@dataclass(slots=True)
+class Reply:
+    """Items that have come."""
+
+    frame: Frame
+    arrays: dict[str, NDArray[np.generic]]
+    resets: int
+    """How often the shard had been connected then."""
 
 
 class Source:
@@ -32,7 +44,7 @@ class Source:
         self.window = 1
         self.resets = 0
         """How often it was connected: what was asked before the last time is lost."""
-        self.replies: dict[int, tuple[Frame, dict[str, NDArray[np.generic]]]] = {}
+        self.replies: dict[int, Reply] = {}
         """What has come, by the numbers of the requests. It stays good when the connection breaks."""
         self._asked = 0
         self._said = 0
@@ -53,10 +65,14 @@ class Source:
         """Whether there is a connection now."""
         return self.link.by_memory is not None
 
-    def ask(self, count: int) -> int | None:
-        """Ask for items; the request's number, or None when there is no connection."""
+    def ask(self, count: int, done: Reply | None = None) -> int | None:
+        """Ask for items; the request's number, or None when there is no connection. A reply that is done with is given
+        back in the same message."""
         self._asked += 1
-        return self._asked if self.link.tell(Header(words.SAMPLE, 0, count, self._asked)) else None
+        header, released = Header(words.SAMPLE, 0, count, self._asked), NO_BLOCK
+        if done is not None and done.resets == self.resets:
+            released, done.frame.block = done.frame.block, NO_BLOCK
+        return self._asked if self.link.tell(header, released) else None
 
     def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float32], deadline: Deadline) -> bool:
         """Send priorities on their way; whether there was a connection. Waits while the shard does not listen."""
@@ -101,7 +117,7 @@ class Source:
             self._learn(words.state_of(frame.header.body))
             if self.gives is None:
                 raise BadMessage("items that were not announced")
-            self.replies[frame.header.sequence] = (frame, frame.arrays(self.gives))
+            self.replies[frame.header.sequence] = Reply(frame, frame.arrays(self.gives), self.resets)
             self._questions = self._said = 0
         elif frame.header.verb == words.STATE:
             self._learn(words.state_of(frame.header.body))
