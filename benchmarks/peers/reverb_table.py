@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import sys
 import time
+from multiprocessing.connection import Connection
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["GRPC_VERBOSITY"] = "ERROR"
@@ -23,7 +24,7 @@ def _write(port: int, payload: str) -> None:
         client.insert(item, {"table": 1.0})
 
 
-def main(payload: str, writers: int, seconds: float, kind: str) -> None:
+def _serve(kind: str, told: Connection) -> None:
     if kind == "queue":
         table = reverb.Table.queue("table", 16)
     else:
@@ -35,20 +36,29 @@ def main(payload: str, writers: int, seconds: float, kind: str) -> None:
             reverb.rate_limiters.MinSize(1),
         )
     server = reverb.Server([table])
+    told.send(server.port)
+    server.wait()
+
+
+def main(payload: str, writers: int, seconds: float, kind: str) -> None:
     context = multiprocessing.get_context("spawn")
-    children = [
-        context.Process(target=_write, args=(server.port, payload), daemon=True) for _ in range(writers)
-    ]
-    for child in children:
+    # A process of its own: within one process Reverb hands items over without its transport.
+    heard, told = context.Pipe()
+    children = [context.Process(target=_serve, args=(kind, told), daemon=True)]
+    children[0].start()
+    port = heard.recv()
+    children += [context.Process(target=_write, args=(port, payload), daemon=True) for _ in range(writers)]
+    for child in children[1:]:
         child.start()
-    client = reverb.Client(f"localhost:{server.port}")
+    client = reverb.Client(f"localhost:{port}")
     samples = client.sample("table", num_samples=10**9, emit_timesteps=False)
-    names = list(rollout(payload))
+    names = sorted(rollout(payload))  # as Reverb flattens a dictionary
     batch = Batch(payload)
 
     def take() -> None:
         data = next(samples).data
-        batch.put(data if isinstance(data, dict) else dict(zip(names, data, strict=True)))
+        values = data.values() if isinstance(data, dict) else data
+        batch.put({name: value[0] for name, value in zip(names, values, strict=True)})
 
     def inserted() -> int:
         return client.server_info()["table"].rate_limiter_info.insert_stats.completed
