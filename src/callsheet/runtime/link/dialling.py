@@ -65,7 +65,7 @@ class NetworkEnd(NetworkWire):
     def receive(self) -> tuple[bytes, memoryview, int, int, int] | None:
         """The next message; None when there is none now."""
         try:
-            return parse(take(self.zmq))
+            return parse(take(self.zmq)) if _readable(self.zmq) else None
         except zmq.Again:
             return None
         except (zmq.ZMQError, m.BadMessage):

@@ -26,6 +26,8 @@ from callsheet.runtime.stop import Deadline
 
 log = logging.getLogger("callsheet.runtime")
 _SWEEP = 2.0
+_LINGER = 0.001
+"""Seconds for which blocks that are done with are collected: a peer has others meanwhile, and one message gives many back."""
 _POLLIN = int(zmq.POLLIN)
 _AT_ONCE = 64
 """Messages that are taken from one peer before the next has its turn."""
@@ -142,14 +144,18 @@ class Listener:
             if self._touched:
                 self._take_network()
             if not self._ready:
-                self.settle()
                 self._touched = self._touched or bool(int(self._router.getsockopt(zmq.EVENTS)) & _POLLIN)
             wait = 0.0 if self._ready or self._touched or self._awake else deadline.left(_SWEEP)
             greeting = self._door.greeting() if self._door else 0.0
             if greeting > 0:
                 wait = max(wait, greeting)
-            for fd, _ in self._poll.poll(wait, 64):
+            elif self.owing:
+                wait = min(wait, _LINGER)
+            events = self._poll.poll(wait, 64)
+            for fd, _ in events:
                 self._handle(fd)
+            if wait and not events:
+                self.settle()
             self._sweep()
             if (self._touched and not self._ready) or (self._door and self._door.greeting() > 0):
                 continue
@@ -158,6 +164,7 @@ class Listener:
                 return found
             self.context.stop.check()
             if deadline.passed:
+                self.settle()
                 return []
 
     def wake(self) -> None:
