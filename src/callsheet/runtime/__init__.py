@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from callsheet.runtime.link.dialling import Refused
     from callsheet.runtime.parameters.reader import ParameterReader
     from callsheet.runtime.parameters.server import ParameterServer
+    from callsheet.runtime.policy.client import PolicyClient
+    from callsheet.runtime.policy.server import PolicyServer
     from callsheet.runtime.replay.client import ReplayClient
     from callsheet.runtime.replay.server import ReplayServer
     from callsheet.runtime.schema import Schema
@@ -23,6 +25,8 @@ __all__ = [
     "Context",
     "ParameterReader",
     "ParameterServer",
+    "PolicyClient",
+    "PolicyServer",
     "Refused",
     "ReplayClient",
     "ReplayServer",
@@ -36,6 +40,8 @@ _HOMES = {
     "Context": "context",
     "ParameterReader": "parameters.reader",
     "ParameterServer": "parameters.server",
+    "PolicyClient": "policy.client",
+    "PolicyServer": "policy.server",
     "Refused": "link.dialling",
     "ReplayClient": "replay.client",
     "ReplayServer": "replay.server",
