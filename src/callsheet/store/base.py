@@ -36,6 +36,9 @@ class Backend(Protocol):
     def head(self, key: str) -> Entry:
         """What a list would say about one object."""
 
+    def get(self, key: str) -> bytes:
+        """Its whole content."""
+
     def stream(self, key: str) -> Iterator[bytes]:
         """Its content in order, a few chunks in memory at a time."""
 

@@ -69,6 +69,10 @@ class Files:
                 raise FileNotFoundError(errno.ENOENT, "a folder is no object", path)
             return _entry(key, state)
 
+    def get(self, key: str) -> bytes:
+        with self._explained(key), open(self._path(key), "rb", buffering=0) as file:
+            return file.read()
+
     def stream(self, key: str) -> Iterator[bytes]:
         with self._explained(key), open(self._path(key), "rb", buffering=0) as file:
             while chunk := file.read(CHUNK):

@@ -16,6 +16,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from obstore import Bytes
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import AzureStore, GCSStore, S3Store
 
@@ -146,11 +147,17 @@ class Objects:
     def head(self, key: str) -> Entry:
         return self._entry(loop.run(self._persist(key, lambda: self._reader.head_async(key))))
 
+    def get(self, key: str) -> bytes:
+        return b"".join(self._chunks(key))
+
     def stream(self, key: str) -> Iterator[bytes]:
+        return map(bytes, self._chunks(key))
+
+    def _chunks(self, key: str) -> Iterator[Bytes]:
         first, meta = loop.run(self._persist(key, lambda: self._first(key), CHUNK))
         yield first
         starts = iter(range(CHUNK, meta["size"], CHUNK))
-        ahead: deque[Future[bytes]] = deque()
+        ahead: deque[Future[Bytes]] = deque()
         try:
             while True:
                 for start in itertools.islice(starts, PARALLEL - len(ahead)):
@@ -163,21 +170,21 @@ class Objects:
             for future in ahead:
                 future.cancel()
 
-    async def _first(self, key: str) -> tuple[bytes, Any]:
+    async def _first(self, key: str) -> tuple[Bytes, Any]:
         """The first chunk, and what there is to know of the whole: one request for what is small."""
         try:
             result = await self._reader.get_async(key, options={"range": (0, CHUNK)})
-            return bytes(await result.bytes_async()), result.meta
+            return await result.bytes_async(), result.meta
         except BaseError as error:
             if _is_past_the_end(error):
-                return b"", await self._reader.head_async(key)
+                return Bytes(), await self._reader.head_async(key)
             raise
 
-    async def _piece(self, key: str, start: int, meta: Any) -> bytes:
-        async def attempt() -> bytes:
+    async def _piece(self, key: str, start: int, meta: Any) -> Bytes:
+        async def attempt() -> Bytes:
             wanted = (start, min(start + CHUNK, meta["size"]))
             result = await self._reader.get_async(key, options={"range": wanted, "if_match": meta["e_tag"]})
-            return bytes(await result.bytes_async())
+            return await result.bytes_async()
 
         return await self._persist(key, attempt, CHUNK)
 

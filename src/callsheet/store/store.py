@@ -71,7 +71,7 @@ class Store:
 
     def get(self, key: str) -> bytes:
         """A whole object in memory."""
-        return b"".join(self.stream(key))
+        return self._backend.get(self._full(key))
 
     def stream(self, key: str, *, progress: Progress | None = None) -> Iterator[bytes]:
         """An object's content in order, in chunks of a few megabytes; only a few of them are in memory at a time."""
