@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from replays import KINDS, Serving, client, serving, until
+from s3server import BUCKET
 
 from callsheet.errors import UserError
 from callsheet.runtime.link.link import TimedOut
@@ -68,6 +70,21 @@ def test_a_server_goes_on_where_a_snapshot_was_taken(kind: str, tmp_path: Path) 
             replay.insert_many(many(5000, 1))
             replay.flush(10)
             assert numbers_in(again)[-1] == 5000
+
+
+@pytest.mark.usefixtures("s3")
+def test_snapshots_live_in_s3_as_in_a_folder() -> None:
+    options = {"storage": f"s3://{BUCKET}/{secrets.token_hex(4)}", "snapshot_every": OFTEN}
+    with serving("memory", Table(items=2000), **options) as shard:
+        with client("memory", shard.address, durable=True) as actor:
+            for first in (0, 300):
+                actor.insert_many(many(first, 300))
+                actor.flush(40, durable=True)
+            actor.insert_many(many(600, 5))
+            actor.flush(10)
+        shard.stop()
+    with serving("memory", Table(items=2000), **options) as again:
+        assert numbers_in(again) == list(range(605))
 
 
 def test_only_what_is_new_is_written(tmp_path: Path) -> None:

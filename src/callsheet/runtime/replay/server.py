@@ -204,6 +204,8 @@ class ReplayServer:
             raise Refuse(f"there is no table {want.table!r}, but {', '.join(self._services)}")
         if want.purpose == words.TO_SAMPLE:
             return words.encode(service.state())
+        if want.purpose not in (words.WRITE, words.WRITE_DURABLY):
+            raise Refuse(f"it wants to {want.purpose!r}, which a replay cannot")
         if want.purpose == words.WRITE_DURABLY and self._snapshots is None:
             raise Refuse("this replay takes no snapshots, so nothing becomes durable")
         self._agree(service.table, schema)
