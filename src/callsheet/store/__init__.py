@@ -18,6 +18,7 @@ from callsheet.store.failures import (
     NoCredentials,
     NotFound,
     Unreachable,
+    WrongCredentials,
 )
 from callsheet.store.reading import StoredSet, all_sets, latest
 from callsheet.store.sets import PartWriter, SetWriter, claim
@@ -37,6 +38,7 @@ __all__ = [
     "Store",
     "StoredSet",
     "Unreachable",
+    "WrongCredentials",
     "all_sets",
     "claim",
     "latest",

@@ -21,7 +21,11 @@ class NoCredentials(UserError):
 
 
 class Denied(UserError):
-    """We are known and may not, or what we say who we are is wrong."""
+    """We may not do this."""
+
+
+class WrongCredentials(Denied):
+    """What we say who we are is not accepted, whatever we want to do."""
 
 
 class Unreachable(RetryError):
@@ -51,6 +55,8 @@ _WRONG_KEYS = (
     "InvalidToken",
     "Unauth",
 )
+_LOST_UPLOAD = ("NoSuchUpload", "InvalidPart", "InvalidPartOrder")
+"""A server that was killed may have forgotten what it took: starting over helps."""
 _METADATA = ("169.254.169.254", "169.254.170.2", "metadata.google.internal", "fd00:ec2::254")
 _KEYS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile made by `aws configure`",
@@ -75,6 +81,8 @@ def explain(error: Exception, url: str, endpoint: str = "") -> CallsheetError:
         return error
     if any(word in text for word in _MISSING_BUCKET):
         return NoBucket(f"there is no {bucket}{where}", fix="make it first, or correct the name")
+    if any(f"<Code>{code}</Code>" in text for code in _LOST_UPLOAD):
+        return Unreachable(f"{bucket}{where} lost part of an upload", fix="try again")
     if isinstance(error, FileNotFoundError):
         return NotFound(f"there is no {url}", fix="check the name; list what is there")
     if any(address in text for address in _METADATA):
@@ -82,11 +90,13 @@ def explain(error: Exception, url: str, endpoint: str = "") -> CallsheetError:
     code = _code(text)
     named = f" ({code})" if code else ""
     if "Expired" in code:
-        return Denied(f"the credentials for {bucket} have expired", fix="sign in again")
+        return WrongCredentials(f"the credentials for {bucket} have expired", fix="sign in again")
     if "TimeTooSkewed" in code:
-        return Denied(f"{bucket} refuses this machine's clock as wrong", fix="set the clock")
+        return WrongCredentials(f"{bucket} refuses this machine's clock as wrong", fix="set the clock")
     if any(word in text for word in _WRONG_KEYS) or type(error).__name__ == "UnauthenticatedError":
-        return Denied(f"{bucket}{where} does not accept the credentials{named}", fix=f"check {_KEYS[scheme]}")
+        return WrongCredentials(
+            f"{bucket}{where} does not accept the credentials{named}", fix=f"check {_KEYS[scheme]}"
+        )
     if type(error).__name__ == "PermissionDeniedError":
         return Denied(f"the credentials may not do this with {url}{named}", fix="ask its owner for the right")
     status = _STATUS.search(text)

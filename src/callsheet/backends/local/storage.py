@@ -16,13 +16,14 @@ def look(url: str) -> None:
     """Find out what can be found out without writing: the address, the credentials, the server, the bucket."""
     if not is_remote(url):
         return
-    from callsheet.store import Denied, open_store
+    from callsheet.store import Denied, WrongCredentials, open_store
 
     try:
         open_store(url, patience=PATIENCE).list()
-    except Denied as error:
-        if "may not" not in error.message:  # a right to write without one to list is usual
-            raise _problem(error) from None
+    except WrongCredentials as error:
+        raise _problem(error) from None
+    except Denied:
+        return  # a right to write without one to list is usual
     except UserError as error:
         raise _problem(error) from None
 
