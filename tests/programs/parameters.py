@@ -1,10 +1,11 @@
-"""Publishes or reads parameters until it is killed: `parameters.py publish|read KIND ADDRESS [VERSION]`.
+"""Publishes or reads parameters until it is killed: `parameters.py publish|read|crowd KIND ADDRESS [NUMBER]`.
 
 Every array of a version is full of its number, so that a mix of two versions is seen at once.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 import numpy as np
@@ -49,8 +50,19 @@ def read(kind: str, address: str) -> None:
             print(reader.wait().version, flush=True)
 
 
+def crowd(kind: str, address: str, count: int) -> None:
+    """Many readers, each of which reads every version that it can."""
+    with context(kind, address, role="crowd", index=os.getpid()) as ctx:
+        readers = [ParameterReader(ctx, "p") for _ in range(count)]
+        while True:
+            for reader in readers:
+                reader.wait()
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "publish":
         publish(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    elif sys.argv[1] == "crowd":
+        crowd(sys.argv[2], sys.argv[3], int(sys.argv[4]))
     else:
         read(sys.argv[2], sys.argv[3])
