@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+_SLICE = 0.2
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 
@@ -28,10 +29,20 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     """Do work and wait for it."""
     future = start(work)
     try:
-        return future.result()
+        return wait(future)
     except BaseException:
         future.cancel()  # when it was not the work that failed but the wait that was interrupted
         raise
+
+
+def wait(future: Future[T]) -> T:
+    """The outcome of work that was begun. A signal may reach another thread, so this one wakes up to see it."""
+    while True:
+        try:
+            return future.result(_SLICE)
+        except TimeoutError:
+            if future.done():
+                raise
 
 
 def _running() -> asyncio.AbstractEventLoop:

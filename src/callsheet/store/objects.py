@@ -164,7 +164,7 @@ class Objects:
                     ahead.append(loop.start(self._piece(key, start, meta)))
                 if not ahead:
                     return
-                yield ahead[0].result()
+                yield loop.wait(ahead[0])
                 ahead.popleft()
         finally:
             for future in ahead:
