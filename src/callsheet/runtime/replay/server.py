@@ -71,6 +71,8 @@ class ReplayServer:
         self._stored_at = time.monotonic()
         self._changes = 0
         self._told = 0.0
+        self._more = False
+        """Whether there is work although nothing new comes."""
         life = context.incarnation
         if snapshot_every is not None:
             life = self._restore(context.storage if storage is None else storage, endpoint, keep, wanted)
@@ -121,10 +123,11 @@ class ReplayServer:
 
     def step(self, timeout: float | None = None) -> None:
         """Deal with what has come, or comes within this time."""
-        for frame in self.listener.poll(timeout):
+        for frame in self.listener.poll(0.0 if self._more else timeout):
             self._take(frame)
+        self._more = False
         for service in self._services.values():
-            service.pump()
+            self._more = service.pump() or self._more
         now = time.monotonic()
         if now - self._told > _TICK:
             self._told = now

@@ -20,6 +20,8 @@ from callsheet.runtime.stream import lane as stream
 from callsheet.runtime.stream.ledger import LARGEST, Ledger
 from callsheet.runtime.stream.packing import MOST_ITEMS
 
+_TURN = 1 << 20
+"""Bytes of samples after which inserts have their turn."""
 _CHANGED = 0.05
 """A table that grew or shrank by this part is worth a word to those who sample."""
 
@@ -169,9 +171,9 @@ class Service:
         self.counts.requests += 1
         self._asks.append(_Ask(frame.peer, count, frame.header.sequence, time.monotonic()))
 
-    def pump(self) -> None:
-        """Let in and answer what can be now."""
-        moved = True
+    def pump(self) -> bool:
+        """Let in and answer what can be now, up to a turn's worth; whether there may be more."""
+        moved, left = True, _TURN
         while moved and (self._held or self._asks):
             moved = False
             while self._held:
@@ -185,11 +187,15 @@ class Service:
             for _ in range(len(self._asks)):
                 if not self._asks or not self.table.may_sample(self._asks[0].count):
                     break
+                if left <= 0:
+                    return True  # those who insert have their turn before the next large answer
                 ask = self._asks.popleft()
                 if self._answer(ask):
                     moved = True
+                    left -= ask.count * self.table.item_bytes
                 elif ask.peer.alive:
                     self._asks.append(ask)  # all of its blocks are in flight: others first
+        return False
 
     def _answer(self, ask: _Ask) -> bool:
         schema = self.table.gives

@@ -12,6 +12,7 @@ from callsheet.runtime.replay.limiter import Limiter
 from callsheet.runtime.replay.options import KEY, PROBABILITY, Table, insert_schema, reply_schema
 from callsheet.runtime.replay.picking import Fifo, Picker, Prioritised, Uniform
 from callsheet.runtime.replay.ring import Ring, item_bytes
+from callsheet.runtime.replay.warming import Warming
 from callsheet.runtime.schema import Schema
 
 POSITION_BITS = 48
@@ -54,6 +55,7 @@ class LiveTable:
         self.item_bytes = 0
         self._ring: Ring | None = None
         self._picker: Picker | None = None
+        self._warming: Warming | None = None
         if options.schema is not None:
             self.adopt(options.schema)
 
@@ -88,6 +90,7 @@ class LiveTable:
         """Allocate for items like these; a `UserError` says why that cannot be."""
         capacity = self.options.capacity(schema)
         self._ring = ring = Ring(schema, capacity)
+        self._warming = Warming(ring)
         self.takes, self.gives = insert_schema(schema), reply_schema(schema)
         self.item_bytes = item_bytes(schema)
         rng = np.random.default_rng(self.options.seed)
@@ -136,6 +139,8 @@ class LiveTable:
             self.first += too_many
             self.counts.evicted += too_many
         self.picker.added(start, priorities)
+        if self._warming is not None:
+            self._warming.reached(self.ring.next)
         self.counts.inserted += count
         self.limiter.inserted += count
 
