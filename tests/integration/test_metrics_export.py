@@ -91,10 +91,10 @@ def size(folder: Path) -> int:
 
 def test_prometheus_scrapes_a_process(start: Start) -> None:
     where = address(start())
+    eventually(lambda: samples(get(where)[1])["callsheet_steps_total"] > 0)
     kind, text = get(where)
     assert kind == "text/plain; version=0.0.4; charset=utf-8"
     found = samples(text)
-    assert found["callsheet_steps_total"] > 0
     assert found["callsheet_spread_count"] > 0
     assert found["callsheet_process_resident_bytes"] > 1_000_000
     assert found["callsheet_process_open_files"] > 3

@@ -184,9 +184,9 @@ def test_only_the_lines_that_are_asked_for(server: Server, connect: Connect) -> 
 
 
 def test_a_line_that_never_ends_is_handed_over_in_parts(server: Server, connect: Connect) -> None:
-    server.answers = [[f"{stamp(1)} ", *["x" * 50_000] * 3, "y\n", stamped(2)]]
+    server.answers = [[f"{stamp(1)} ", *["x" * 50_000] * 200, "y\n", stamped(2)]]
     *parts, end = follow(connect())
-    assert (len(parts) > 1, "".join(parts), end) == (True, "x" * 150_000 + "y", "step 2")
+    assert (len(parts) > 1, "".join(parts), end) == (True, "x" * 10_000_000 + "y", "step 2")
 
 
 def test_credentials_that_have_changed_are_read_again(

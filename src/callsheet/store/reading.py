@@ -127,6 +127,10 @@ def latest(store: Store, *, before: int | None = None, skip_bad: bool = False) -
             found = StoredSet(store, record)
             found.check()
         except BadSet as bad:
+            if isinstance(record, Record) and not store.exists(manifest.key(record.number)):
+                return latest(
+                    store, before=before, skip_bad=skip_bad
+                )  # it was removed just now: newer ones are there
             if not skip_bad:
                 raise
             log.warning("%s; looking for an earlier one", bad.message)

@@ -214,14 +214,14 @@ class PolicyServer:
         if self._slots is not None:
             self._slots.store(batch.slots, states, answers)
         version = self.version
-        for request in batch.requests:
-            lane, first, last = request.lane, request.first, request.first + request.count
-            lane.sequence, lane.version = request.frame.header.sequence, version
-            self._answer(request.frame, request.number, answers, first, last, version)
         counts = self._counts
         counts.batches += 1
         counts.messages += len(batch.requests)
         counts.requests += batch.rows
+        for request in batch.requests:
+            lane, first, last = request.lane, request.first, request.first + request.count
+            lane.sequence, lane.version = request.frame.header.sequence, version
+            self._answer(request.frame, request.number, answers, first, last, version)
 
     def _call(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         batch = self._batch
