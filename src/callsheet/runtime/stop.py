@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from types import FrameType
+from typing import Any
 
 from callsheet.errors import CallsheetError
 
@@ -22,6 +23,8 @@ class Stop:
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self._before: dict[int, Any] = {}
+        self._closed = False
         self.fd, self._write = os.pipe()
         os.set_blocking(self._write, False)
 
@@ -50,18 +53,30 @@ class Stop:
         self.check()
 
     def on_signal(self) -> None:
-        """Set it on SIGTERM, and on Ctrl-C; a second one ends the process as usual."""
-
-        def handle(number: int, frame: FrameType | None) -> None:
-            self.set()
-            signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
-
+        """Set it on SIGTERM, and on Ctrl-C; a second one ends the process as usual. `close` puts back what was."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, handle)
+            before = signal.getsignal(number)
+            if before is not signal.SIG_IGN:
+                self._before[number] = before
+                signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.set()
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
+
+    def _put_back(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number, before in self._before.items():
+            while isinstance(owner := getattr(before, "__self__", None), Stop) and owner._closed:
+                before = owner._before[number]
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, before)
 
     def close(self) -> None:
-        """Give the descriptors up."""
+        """Give the descriptors up, and the signals back."""
+        self._closed = True
+        self._put_back()
         os.close(self.fd)
         os.close(self._write)
 
