@@ -36,6 +36,8 @@ with Exporter(registry, interval=INTERVAL, sink=sink) as exporter:
             steps.add(1_000_000)
             time.sleep(0.5)  # stays for as long as its parent is looked at
         os._exit(0)
+    steps.add()
+    spread.observe(1)
     print("counting", exporter.server.address if exporter.server else "-", flush=True)
     limit = time.monotonic() + float(os.environ.get("SECONDS", "60"))
     while time.monotonic() < limit:

@@ -26,6 +26,8 @@ from callsheet.runtime.stop import Deadline
 
 log = logging.getLogger("callsheet.runtime")
 _SWEEP = 2.0
+_LINGER = 500
+"""Milliseconds that the last answers have to leave when a listener closes."""
 _LINGER = 0.001
 """Seconds for which blocks that are done with are collected: a peer has others meanwhile, and one message gives many back."""
 _POLLIN = int(zmq.POLLIN)
@@ -373,7 +375,7 @@ class Listener:
         if self._door:
             self._door.close()
         self._poll.close()
-        self._router.close(0)
+        self._router.close(_LINGER)
         waker, self._waker = self._waker, -1
         os.close(waker)
         os.close(self._wake_fd)
