@@ -26,7 +26,7 @@ from callsheet.runtime.stop import Deadline
 
 log = logging.getLogger("callsheet.runtime")
 _SWEEP = 2.0
-_LINGER = 500
+_LAST_WORDS = 500
 """Milliseconds that the last answers have to leave when a listener closes."""
 _LINGER = 0.001
 """Seconds for which blocks that are done with are collected: a peer has others meanwhile, and one message gives many back."""
@@ -375,7 +375,7 @@ class Listener:
         if self._door:
             self._door.close()
         self._poll.close()
-        self._router.close(_LINGER)
+        self._router.close(_LAST_WORDS)
         waker, self._waker = self._waker, -1
         os.close(waker)
         os.close(self._wake_fd)
