@@ -186,7 +186,7 @@ def test_a_process_is_told_the_same_on_a_laptop_and_on_kubernetes(
         },
         env=[{"name": "GREETING", "value": "hello {experiment}"}],
         files={"config.py": "lr = 1\n"},
-        storage="s3://bucket/prefix",
+        storage=f"file://{code.parent}/results",
     )
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
     run = backend("local").start(exp, base=code, detach=True)
