@@ -10,15 +10,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from callsheet.errors import RetryError
 from callsheet.store.failures import BadSet, NotFound
 from callsheet.store.store import Store
 
 FORMAT = "callsheet.set/1"
 FOLDER = "manifests"
+_LOOKS = 100
+"""How often a row is looked at again because something was removed from it."""
+T = TypeVar("T")
 _KEY = re.compile(rf"{FOLDER}/(\d{{12}})\.json")
 
 
@@ -95,7 +99,8 @@ def read(store: Store, number: int) -> Record:
 
 
 def walk(store: Store, *, before: int | None = None) -> Iterator[Record | BadSet]:
-    """The records that count, the newest first; a bad one as the error that says so.
+    """The records that count, the newest first; a bad one as the error that says so. NotFound when one was removed
+    after the list was made: newer ones are there then, and `settled` looks again.
 
     A writer that was replaced may still have written where an old record had been removed: such a record stands
     behind a claim that its writer did not make, and does not count."""
@@ -108,13 +113,26 @@ def walk(store: Store, *, before: int | None = None) -> Iterator[Record | BadSet
             if wanted:
                 yield bad
             continue
-        except NotFound:
-            continue  # removed at this moment
         if later and record.fence < later.fence <= number:
             continue
         later = record
         if wanted:
             yield record
+
+
+def settled(look: Callable[[], T]) -> T:
+    """What `look` finds in a row from which nothing is removed meanwhile."""
+    for _ in range(_LOOKS):
+        try:
+            return look()
+        except NotFound as gone:
+            last = gone
+    raise RetryError(f"records are removed faster than they can be read: {last.message}", fix="try again")
+
+
+def everything(store: Store) -> list[Record | BadSet]:
+    """All records that count, as they stand at one moment."""
+    return settled(lambda: list(walk(store)))
 
 
 def _canonical(data: Mapping[str, Any]) -> bytes:

@@ -118,6 +118,10 @@ def latest(store: Store, *, before: int | None = None, skip_bad: bool = False) -
     """The newest set whose manifest is intact and whose parts are all there in their size; None when there is none.
 
     A bad one is an error; with `skip_bad` it is logged and the one before it is taken. `before` is a set's number."""
+    return manifest.settled(lambda: _latest(store, before, skip_bad))
+
+
+def _latest(store: Store, before: int | None, skip_bad: bool) -> StoredSet | None:
     for record in manifest.walk(store, before=before):
         try:
             if isinstance(record, BadSet):
@@ -127,10 +131,8 @@ def latest(store: Store, *, before: int | None = None, skip_bad: bool = False) -
             found = StoredSet(store, record)
             found.check()
         except BadSet as bad:
-            if isinstance(record, Record) and not store.exists(manifest.key(record.number)):
-                return latest(
-                    store, before=before, skip_bad=skip_bad
-                )  # it was removed just now: newer ones are there
+            if isinstance(record, Record):
+                store.head(manifest.key(record.number))  # NotFound: it was removed together with its parts
             if not skip_bad:
                 raise
             log.warning("%s; looking for an earlier one", bad.message)
@@ -141,5 +143,5 @@ def latest(store: Store, *, before: int | None = None, skip_bad: bool = False) -
 
 def all_sets(store: Store) -> list[StoredSet]:
     """Every set that counts, the newest first, those with a bad manifest left out; parts are not looked at."""
-    records = manifest.walk(store)
+    records = manifest.everything(store)
     return [StoredSet(store, r) for r in records if isinstance(r, Record) and r.kind == "set"]

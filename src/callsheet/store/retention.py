@@ -25,7 +25,8 @@ def keep(writer: SetWriter, last: int, also: Collection[str]) -> list[str]:
         raise UserError(f"keep(last={last}) would remove the latest set", fix="keep at least one")
     writer.must_hold()
     store = writer.store
-    sets = [r for r in manifest.walk(store) if isinstance(r, Record) and r.kind == "set"]
+    records = manifest.everything(store)
+    sets = [r for r in records if isinstance(r, Record) and r.kind == "set"]
     removed = [record for record in sets[last:] if record.name not in also]
     kept = {record.number for record in sets if record not in removed}
     oldest_kept = min((record.number for record in sets[:last]), default=0)
@@ -45,7 +46,7 @@ def sweep(writer: SetWriter, older_than: float) -> int:
     writer.must_hold()
     store = writer.store
     entries = store.list()
-    records = list(manifest.walk(store))
+    records = manifest.everything(store)
     if any(isinstance(record, BadSet) for record in records):
         return store.sweep(older_than)  # the bad manifest may be the one that names them
     named = {record.folder for record in records if isinstance(record, Record)} | writer.active

@@ -19,7 +19,7 @@ from typing import Any
 from callsheet.errors import CallsheetError, RetryError, UserError
 from callsheet.store import manifest
 from callsheet.store.body import Body, Data, Progress
-from callsheet.store.failures import BadSet, Fenced
+from callsheet.store.failures import BadSet, Fenced, NotFound
 from callsheet.store.manifest import Part, Record
 from callsheet.store.store import Store
 
@@ -129,7 +129,11 @@ class SetWriter:
             record = replace(record, number=self._last + 1)
             data = record.encode()
             if self.store.put_if_absent(manifest.key(record.number), data) is None:
-                there = manifest.read(self.store, record.number)
+                try:
+                    there = manifest.read(self.store, record.number)
+                except NotFound:  # a claim that was replaced just now; the later one is there
+                    self.must_hold()
+                    continue
                 if there.incarnation != record.incarnation:
                     raise self._fenced(there.number)
                 self._last = there.number  # our own, whose answer was lost
@@ -174,7 +178,9 @@ def claim(store: Store, *, order: int | None = None) -> SetWriter:
     writer's is refused, so that a process that was stuck before it claimed cannot come back."""
     for _ in range(_TRIES):
         top = next(iter(manifest.numbers(store)), 0)
-        before = next((r for r in manifest.walk(store) if isinstance(r, Record)), None)
+        before = manifest.settled(
+            lambda: next((r for r in manifest.walk(store) if isinstance(r, Record)), None)
+        )
         if before and before.order is not None and order is not None and order < before.order:
             raise Fenced(
                 f"{store.url} belongs to a later writer: its order is {before.order}, ours {order}",
@@ -197,7 +203,8 @@ def claim(store: Store, *, order: int | None = None) -> SetWriter:
 
 def _remove_older_claims(store: Store, number: int) -> None:
     """Those between us and the latest set say nothing any more; else a restarting writer would pile them up."""
-    for record in manifest.walk(store, before=number):
-        if isinstance(record, BadSet) or record.kind == "set":
-            return
-        store.delete(manifest.key(record.number))
+    with contextlib.suppress(NotFound):  # a later claim removes them
+        for record in manifest.walk(store, before=number):
+            if isinstance(record, BadSet) or record.kind == "set":
+                return
+            store.delete(manifest.key(record.number))

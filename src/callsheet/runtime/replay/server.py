@@ -263,7 +263,7 @@ class ReplayServer:
             snapshots.error is None and self._changed() == self._changes
         ):  # all is stored: nobody needs to wish for that any more
             for service in self._services.values():
-                service.wanted = False
+                service.wishes.clear()
             return
         wanted = any(service.wanted for service in self._services.values())
         since = now - self._stored_at
@@ -275,7 +275,7 @@ class ReplayServer:
         frozen = [freeze(service) for service in self._services.values()]
         self._changes, self._stored_at = self._changed(), begun
         for service in self._services.values():
-            service.wanted = False
+            service.wishes.clear()
         snapshots.start(frozen, time.monotonic() - begun)
 
     def _durable(self, done: dict[str, Cursor] | None) -> None:

@@ -68,8 +68,6 @@ class Counts:
     insert_wait: float = 0.0
     sample_wait: float = 0.0
     requests: int = 0
-    wishes: int = 0
-    """Times that a client asked for a snapshot."""
 
 
 @dataclass
@@ -79,8 +77,8 @@ class Service:
     table: LiveTable
     ledger: Ledger = field(default_factory=Ledger)
     counts: Counts = field(default_factory=Counts)
-    wanted: bool = False
-    """Whether somebody asked for a snapshot."""
+    wishes: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Up to where a sender, by name and incarnation, asked for its items to be in a snapshot."""
     _held: deque[_Held] = field(default_factory=deque)
     _asks: deque[_Ask] = field(default_factory=deque)
 
@@ -93,6 +91,14 @@ class Service:
     def asked(self) -> int:
         """Samples that wait."""
         return len(self._asks)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody waits for a snapshot; a wish that came late may have been met by then."""
+        return any(
+            self.ledger.sender(name).track(incarnation).durable < last
+            for (name, incarnation), last in self.wishes.items()
+        )
 
     def state(self, waiting: str = "", *, schema: bool = True) -> words.State:
         """How the table is, for a client."""
@@ -120,8 +126,7 @@ class Service:
             case words.STATE:
                 frame.peer.send(Header(words.STATE, body=words.encode(self.state(guest.told, schema=False))))
             case words.STORE:
-                self.wanted = True
-                self.counts.wishes += 1
+                self.wishes[frame.peer.name, frame.peer.incarnation] = frame.header.sequence
             case verb:
                 raise BadMessage(f"verb {verb}")
 

@@ -25,7 +25,7 @@ SAMPLE: Final = 11
 UPDATE: Final = 12
 """Client: new priorities for `count` keys, both in the body."""
 STORE: Final = 13
-"""Client: its memory for what is not durable yet runs full, a snapshot would help."""
+"""Client: a snapshot with its items up to `sequence` would help: it waits for that, or its memory runs full."""
 STATE: Final = 14
 """Server: how the table is, and what this client waits for. Client: wants to be told; everything before is done then."""
 

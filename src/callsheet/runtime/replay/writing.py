@@ -112,7 +112,7 @@ class DurableReplayLane(ReplayLane, DurableLane):
             self._hurry or (self.sequence - self.durable) * item > self._ring.size / 2
         ) and time.monotonic() - self._wished > _PATIENCE:
             self._wished = time.monotonic()
-            self.link.tell(Header(words.STORE))
+            self.link.tell(Header(words.STORE, sequence=self.sequence))
 
 
 class Inserting:
