@@ -65,7 +65,9 @@ def test_logs_of_one_process_of_a_group(
     eventually(lambda: cluster.get_log_when_alive("rl", "replay", sleep_interval=0.1))
     assert cluster.get_log("rl", "replay", print_logs=True) == "hello from replay"
     assert "hello from replay" in capsys.readouterr().out
-    assert cluster.get_log("rl", "learner", "nonagent", since="1h", tail=1) == "hello from learner"
+    eventually(
+        lambda: cluster.get_log("rl", "learner", "nonagent", since="1h", tail=1) == "hello from learner"
+    )
 
 
 def test_names_that_are_not_there(cluster: KubeCluster, folder: Path) -> None:

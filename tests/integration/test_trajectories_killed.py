@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -24,6 +23,7 @@ from trajectory_programs import (
     learn,
     learn_durably,
     start,
+    stored_and_promised,
     telling,
 )
 
@@ -165,17 +165,7 @@ def test_nothing_durable_is_lost_or_doubled_by_two_hundred_kills(
     alive[actors].join(10)
     assert alive[actors].exitcode == 0
 
-    stored = []
-    for path in tmp_path.glob("batch-*"):
-        stored += [tuple(one) for one in json.loads(path.read_text())["items"]]
-    logged = {}
-    for index in range(actors):
-        for line in (tmp_path / f"log-{index}").read_text().splitlines():
-            incarnation, sequence = map(int, line.split())
-            who = (f"actor/{index}/actor", incarnation)
-            logged[who] = max(sequence, logged.get(who, 0))
-    promised = {(*who, number) for who, last in logged.items() for number in range(1, last + 1)}
+    stored, promised = stored_and_promised(tmp_path, actors)
     assert len(stored) == len(set(stored)), "nothing twice"
     assert set(stored) == promised
     assert len(promised) > 1000
-    print(f"{len(stored)} items of {len(logged)} starts")

@@ -132,3 +132,19 @@ def learn_durably(kind: str, address: str, folder: str) -> None:
             Path(folder, "new").write_text(json.dumps({"items": items, "cursor": cursor}))
             os.rename(f"{folder}/new", f"{folder}/batch-{number}")
             reader.durable(cursor)
+
+
+def stored_and_promised(
+    folder: Path, actors: int
+) -> tuple[list[tuple[str, int, int]], set[tuple[str, int, int]]]:
+    """What `learn_durably` stored, and what those who `act_durably` logged as durable: writer, incarnation, sequence."""
+    stored = []
+    for path in folder.glob("batch-*"):
+        stored += [tuple(one) for one in json.loads(path.read_text())["items"]]
+    logged: dict[tuple[str, int], int] = {}
+    for index in range(actors):
+        for line in (folder / f"log-{index}").read_text().splitlines():
+            incarnation, sequence = map(int, line.split())
+            who = (f"actor/{index}/actor", incarnation)
+            logged[who] = max(sequence, logged.get(who, 0))
+    return stored, {(*who, number) for who, last in logged.items() for number in range(1, last + 1)}

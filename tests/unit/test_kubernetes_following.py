@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from callsheet.backends.base import LogQuery
 from callsheet.backends.kubernetes import following, names
 from callsheet.backends.kubernetes.api import Api
-from callsheet.backends.kubernetes.following import Following, Stamped
+from callsheet.backends.kubernetes.following import Following, Stamped, pause_after
 from callsheet.backends.kubernetes.refusals import Refused
 from callsheet.backends.kubernetes.stream import Body
 
@@ -233,6 +233,10 @@ def test_a_slow_reader_holds_the_stream_back_and_one_that_leaves_ends_it(
     server.shutdown()
     server.server_close()
     assert threading.active_count() <= before
+
+
+def test_looks_are_a_small_part_of_the_work_and_one_that_hung_does_not_put_off_the_next() -> None:
+    assert [pause_after(took) for took in (0.01, 0.5, 12.0)] == [1.0, 2.5, 5.0]
 
 
 def cuts(text: bytes) -> st.SearchStrategy[list[bytes]]:
