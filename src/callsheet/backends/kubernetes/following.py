@@ -28,6 +28,8 @@ from callsheet.backends.pieces import LogPiece
 LOOK = 1.0
 """Seconds between two looks for pods that have appeared; more when a look takes long, so that it is a small part."""
 _PART = 5
+_LONGEST_PAUSE = 5.0
+"""A look may also take long because the API server is coming back: nobody should wait a minute for the next."""
 _RETRY = 1.0
 _WAITING = 64
 """Pieces that wait for a slow reader before the streams are held back."""
@@ -109,7 +111,7 @@ class Following:
                             group.create_task(self._follow(source, window))
                     window = {}
                 if not over:
-                    await asyncio.sleep(max(LOOK, _PART * (time.monotonic() - began)))
+                    await asyncio.sleep(pause_after(time.monotonic() - began))
 
     async def _follow(self, source: Source, window: dict[str, str]) -> None:
         """Lines of one container from its begin to its pod's end, each once."""
@@ -139,6 +141,11 @@ class Following:
             while self._queue.qsize() >= _WAITING:
                 await asyncio.sleep(_HELD_BACK)
             self._queue.put(source.piece(text))
+
+
+def pause_after(took: float) -> float:
+    """Seconds until the next look, after one that took so many."""
+    return min(_LONGEST_PAUSE, max(LOOK, _PART * took))
 
 
 class Stamped:
