@@ -60,7 +60,7 @@ def test_a_deleted_pod_comes_back_and_a_deleted_service_with_the_next_run(
 
 def test_an_actor_evicted_more_often_than_its_limit_is_still_running(namespace: Kube, begin: Begin) -> None:
     run = begin({"name": "actor", "command": python(FOREVER), "restart": {"limit": 1}})
-    for _ in range(2):
+    for _ in range(3):
         status = until(run, lambda s: s.replicas[0].ready, 120)
         assert replica(status, "actor/0").restarts == 0
         before = set(namespace.nodes_of("callsheet.dev/experiment=exp"))
@@ -94,3 +94,7 @@ def test_a_client_that_was_killed_changes_nothing(namespace: Kube, folder: Path,
     client.stdout.close()
     done = callsheet(namespace, "status", "killed")
     assert "Running, 1 of 1 ready" in done.stdout
+    for words in (["stop", "--now"], ["delete", "-y"]):
+        done = callsheet(namespace, *words, "killed")
+        assert done.returncode == 0, done.stderr
+    assert namespace.get("pods", "-l", "callsheet.dev/experiment=killed")["items"] == []

@@ -105,34 +105,19 @@ def name() -> str:
     return own_name("gone")
 
 
-def cpu_seconds(branch: Branch) -> tuple[float, float]:
-    """What the machine's CPUs have done so far: for the cluster and for us who start it, and for anybody."""
-    in_ticks = list(map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]))
-    idle = in_ticks[3] + in_ticks[4]
-    usage = [mount / f"callsheet-{branch.cluster}" for mount in branch.machine.mounts]
-    v1 = [int(file.read_text()) / 1e9 for top in usage if (file := top / "cpuacct.usage").exists()]
-    v2 = [int(file.read_text().split()[1]) / 1e6 for top in usage if (file := top / "cpu.stat").exists()]
-    return (v1 or v2 or [0.0])[0] + sum(os.times()[:4]), (sum(in_ticks) - idle) / os.sysconf("SC_CLK_TCK")
-
-
 class Ups:
     """Starts clusters for these tests, and knows how long those took that were not there before."""
 
     def __init__(self, start: Callable[[str, int], Kube]) -> None:
         self._start = start
         self.took: list[float] = []
-        """In seconds of a machine that does nothing else: the CPUs' time that others took does not count."""
 
     def __call__(self, nodes: int = 2) -> Kube:
-        branch = Branch.of(own_name("gone"))
-        new = not branch.exists()
-        begun, before = time.monotonic(), cpu_seconds(branch)
+        new = not Branch.of(own_name("gone")).exists()
+        begun = time.monotonic()
         own = self._start("gone", nodes)
         if new:
-            took = time.monotonic() - begun
-            ours, anybodys = (now - then for now, then in zip(cpu_seconds(branch), before, strict=True))
-            others = max(0.0, anybodys - ours) / (took * (os.cpu_count() or 1))
-            self.took.append(took * (1 - min(1.0, others)))
+            self.took.append(time.monotonic() - begun)
         return own
 
     def busy(self) -> Kube:
