@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -13,12 +14,12 @@ from callsheet.errors import UserError
 from callsheet.sdk.values import quantity
 
 
-class PodCalls:
+class PodCalls(ABC):
     """The settings of a pod: on a process that is in no group, and on a group."""
 
+    @abstractmethod
     def _pod(self, call: str) -> KubePodYML:
         """The pod that a call changes."""
-        raise NotImplementedError
 
     def restart_policy(self, policy: str) -> None:
         """When it is started again: Always, OnFailure or Never."""

@@ -5,13 +5,14 @@ Callsheet runs all three as supervised processes.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
 from callsheet.compat.symphony.spec import ProcessSpec
 
 
-class LocalProcessSpec(ProcessSpec):
+class LocalProcessSpec(ProcessSpec, ABC):
     """A process of this machine."""
 
     def __init__(self, name: str) -> None:
@@ -27,9 +28,9 @@ class LocalProcessSpec(ProcessSpec):
         for name, value in di.items():
             self.set_env(name, value)
 
+    @abstractmethod
     def command(self) -> list[str]:
         """Program and arguments."""
-        raise NotImplementedError
 
     def container_fields(self) -> dict[str, Any]:
         env = [{"name": name, "value": value} for name, value in self.env.items()]

@@ -6,6 +6,7 @@ An experiment's name is what these calls take; it means the newest run of that n
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from callsheet.backends.base import Backend, LogQuery, Run, Target
@@ -14,11 +15,12 @@ from callsheet.errors import RetryError, UserError
 from callsheet.spec.quantity import parse_duration
 
 
-class Looking:
+class Looking(ABC):
     """What a cluster can tell about its experiments."""
 
+    @abstractmethod
     def _backend(self) -> Backend:
-        raise NotImplementedError
+        """Where the experiments are."""
 
     def list_experiments(self) -> list[str]:
         """Names of the experiments that run now."""

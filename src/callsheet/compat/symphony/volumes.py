@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from typing import Any
 
 from callsheet.compat.symphony.base import no_counterpart
@@ -50,12 +51,12 @@ class KubeSecretVolume(KubeVolume):
         super().__init__(name, {"secret": {"secretName": secret_name, **mode}})
 
 
-class Mounts:
+class Mounts(ABC):
     """The mount calls; whoever inherits them says in `mount_volume` where a volume goes."""
 
+    @abstractmethod
     def mount_volume(self, volume: KubeVolume, mount_path: str) -> None:
         """Mount a volume under a path."""
-        raise NotImplementedError
 
     def mount_nfs(self, server: str, path: str, mount_path: str, name: str | None = None) -> None:
         """Mount a folder of an NFS server."""
