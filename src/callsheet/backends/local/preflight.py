@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 
 from callsheet import contract
@@ -166,9 +167,15 @@ def machine_gpus() -> list[str]:
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
-    query = [tool, "--query-gpu=index", "--format=csv,noheader"]
     try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        return list(_listed(tool))
+    except (OSError, subprocess.SubprocessError):
         return []
-    return answer.stdout.split() if answer.returncode == 0 else []
+
+
+@cache
+def _listed(tool: str) -> tuple[str, ...]:
+    """The driver's answer, which takes it up to a second: checking a run and starting it ask once. No failure is kept."""
+    query = [tool, "--query-gpu=index", "--format=csv,noheader"]
+    answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
+    return tuple(answer.stdout.split())
