@@ -176,7 +176,9 @@ def test_the_log_of_a_replica_that_was_scaled_away_can_still_be_read(
     assert capsys.readouterr().out == "bye\n"
     backend.known[0].lines = []
     assert call(["logs", ACTIVE, "actor/41"]) == 2
-    assert "has no replica actor/41" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "has no replica actor/41, and none that was scaled away wrote anything" in said
+    assert "there are: actor/0 to actor/1" in said
 
 
 @pytest.mark.usefixtures("backend")

@@ -44,8 +44,14 @@ def command(
     for target in wanted:
         # A replica that is not there yet can be waited for, and one that was scaled away has left its log; a role
         # that is not in the file never comes.
-        known = follow or (_is_gone(status, target) and _has_log(found, target))
-        options.check_target(status, base.Target(target.role) if known else target)
+        gone = target.index is not None and _is_gone(status, target)
+        options.check_target(status, base.Target(target.role) if follow or gone else target)
+        if gone and not follow and not _has_log(found, target):
+            # Whether it was ever there, nobody knows any more.
+            raise UserError(
+                f"run {status.run} has no replica {target.role}/{target.index}, and none that was scaled away wrote anything",
+                fix=options.replicas_there(status, target.role),
+            )
     if container is not None:
         options.check_container(status, wanted, container)
     if grep is not None:

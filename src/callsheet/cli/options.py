@@ -241,11 +241,9 @@ def check_target(status: base.Status, target: base.Target) -> None:
         return
     replicas = {r.index: r for r in status.replicas if r.role == target.role}
     if target.index not in replicas:
-        there = f"{target.role}/{min(replicas)}" if replicas else "none now"
-        if len(replicas) > 1:
-            there += f" to {target.role}/{max(replicas)}"
         raise UserError(
-            f"run {status.run} has no replica {target.role}/{target.index}", fix=f"there are: {there}"
+            f"run {status.run} has no replica {target.role}/{target.index}",
+            fix=replicas_there(status, target.role),
         )
     names = [c.name for c in replicas[target.index].containers]
     if target.container and target.container not in names:
@@ -253,6 +251,13 @@ def check_target(status: base.Status, target: base.Target) -> None:
             f"{target.role}/{target.index} has no container {target.container!r}",
             fix=_choose(target.container, names),
         )
+
+
+def replicas_there(status: base.Status, role: str) -> str:
+    """Which replicas of a role could have been meant."""
+    indexes = [replica.index for replica in status.replicas if replica.role == role]
+    last = f" to {role}/{max(indexes)}" if len(indexes) > 1 else ""
+    return f"there are: {role}/{min(indexes)}{last}" if indexes else "there are: none now"
 
 
 def check_container(status: base.Status, targets: Sequence[base.Target], container: str) -> None:
