@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
+import warnings
+import weakref
 from typing import Any
 
 import zmq
@@ -65,19 +67,44 @@ class Doorkeeper(threading.Thread):
             self.join(5)
 
 
+class _Open:
+    """What `Sockets` has open. It stands apart so that it is whole when `Sockets` is dropped without being closed: by
+    then weak references, which ZeroMQ's own context has of its sockets, are cleared, and it would wait for ever."""
+
+    def __init__(self) -> None:
+        self.context: zmq.Context[Any] | None = None
+        self.doorkeeper: Doorkeeper | None = None
+        self.sockets: list[zmq.Socket[Any]] = []
+
+    def close(self) -> None:
+        if self.context is not None:
+            if self.doorkeeper is not None:
+                self.doorkeeper.leave(self.context)
+            self.context.destroy(0)
+
+    def dropped(self) -> None:
+        """Nobody closed it, and nobody can any more. A collector of garbage must not wait, so a thread does."""
+        if self.context is not None:
+            threading.Thread(target=self.close, name="callsheet-closing", daemon=True).start()
+            warnings.warn(
+                "a Context was dropped while it was open: use `with`, or close() it", ResourceWarning, 2
+            )
+
+
 class Sockets:
     """Makes the sockets of one process. Without keys nothing is encrypted."""
 
     def __init__(self, keys: Keys | None) -> None:
         self._keys = keys
-        self._context: zmq.Context[Any] | None = None
-        self._doorkeeper: Doorkeeper | None = None
+        self._open = _Open()
         self._lock = threading.Lock()
+        self._dropped = weakref.finalize(self, self._open.dropped)
+        self._dropped.atexit = False  # ZeroMQ knows what to do at the end of a process
 
     @property
     def refused(self) -> int:
         """How many were turned away for want of the key."""
-        return self._doorkeeper.refused if self._doorkeeper else 0
+        return self._open.doorkeeper.refused if self._open.doorkeeper else 0
 
     def listener(self, address: str) -> zmq.Socket[Any]:
         """A socket for an endpoint that is bound."""
@@ -86,11 +113,11 @@ class Sockets:
         if self._keys:
             public, secret = self._keys.listener
             with self._lock:
-                if self._doorkeeper is None:
+                if self._open.doorkeeper is None:
                     from zmq.utils import z85
 
-                    self._doorkeeper = Doorkeeper(self._the_context(), z85.decode(self._keys.link[0]))
-                    self._doorkeeper.start()
+                    self._open.doorkeeper = Doorkeeper(self._the_context(), z85.decode(self._keys.link[0]))
+                    self._open.doorkeeper.start()
             made.curve_server = True
             made.curve_publickey, made.curve_secretkey = public, secret
             made.zap_domain = _DOMAIN
@@ -107,15 +134,15 @@ class Sockets:
         return made
 
     def _the_context(self) -> zmq.Context[Any]:
-        if self._context is None:
-            self._context = zmq.Context()
-            self._context.max_sockets = 4096
-        return self._context
+        if self._open.context is None:
+            self._open.context = zmq.Context()
+            self._open.context.max_sockets = 4096
+        return self._open.context
 
     def _socket(self, kind: int, address: str) -> zmq.Socket[Any]:
         with self._lock:
-            context = self._the_context()
-        made: zmq.Socket[Any] = context.socket(kind)
+            made: zmq.Socket[Any] = self._the_context().socket(kind)
+            self._open.sockets = [one for one in self._open.sockets if not one.closed] + [made]
         made.linger = 0
         made.ipv6 = address.startswith("[")
         made.sndhwm = made.rcvhwm = 1000  # messages; the blocks in flight bound their bytes
@@ -127,7 +154,5 @@ class Sockets:
 
     def close(self) -> None:
         """Close all sockets that are left."""
-        if self._context is not None:
-            if self._doorkeeper is not None:
-                self._doorkeeper.leave(self._context)
-            self._context.destroy(0)
+        if self._dropped.detach() is not None:
+            self._open.close()
