@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 
+import numpy as np
 import pytest
+
+from callsheet.runtime import Context, ParameterServer, PolicyServer, ReplayServer, Schema, TrajectoryReader
+from callsheet.runtime.replay import Table
+
+SCHEMA = Schema.of({"x": np.float32(0)})
 
 FORGOTTEN = """
 import gc, socket, sys, threading
@@ -41,3 +51,45 @@ def test_a_context_that_is_forgotten_gives_its_port_back_and_says_so(kind: str) 
     )
     assert done.stdout == "free\n", done.stderr
     assert done.stderr.count("a Context was dropped while it was open: use `with`, or close() it") == 2
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda context: TrajectoryReader(context, "e", SCHEMA),
+        lambda context: ParameterServer(context, "e"),
+        lambda context: PolicyServer(context, "e", dict, max_batch=1, schema_in=SCHEMA, schema_out=SCHEMA),
+        lambda context: ReplayServer(context, "e", Table(items=8)),
+    ],
+)
+def test_closing_twice_is_closing_once_and_hurts_nobody_else(
+    make: Callable[[Context], TrajectoryReader],
+) -> None:
+    with Context(addresses={"e": "127.0.0.1:0"}, plaintext=True) as context, make(context) as server:
+        server.close()
+        context.close()
+        others = [os.pipe() for _ in range(16)]  # takes the numbers that were free again
+    for read, write in others:
+        os.write(write, b"x")
+        assert os.read(read, 1) == b"x"
+        os.close(read)
+        os.close(write)
+
+
+def test_a_signal_after_the_end_does_not_write_into_somebody_elses_file() -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    context = Context(plaintext=True)
+    context.stop.on_signal()
+    thread = threading.Thread(target=context.close)  # only the main thread can give signals back
+    thread.start()
+    thread.join()
+    others = [os.pipe() for _ in range(4)]
+    os.kill(os.getpid(), signal.SIGINT)
+    for read, write in others:
+        os.set_blocking(read, False)
+        with pytest.raises(BlockingIOError):
+            os.read(read, 1)
+        os.close(read)
+        os.close(write)
+    for number, handler in before.items():
+        signal.signal(number, handler)

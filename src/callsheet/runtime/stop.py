@@ -74,11 +74,14 @@ class Stop:
                 signal.signal(number, before)
 
     def close(self) -> None:
-        """Give the descriptors up, and the signals back."""
+        """Give the descriptors up, and the signals back; a second time does nothing: the numbers may be others' then."""
+        if self._closed:
+            return
         self._closed = True
         self._put_back()
         os.close(self.fd)
-        os.close(self._write)
+        write, self._write = self._write, -1
+        os.close(write)
 
 
 class Deadline:

@@ -369,6 +369,8 @@ class Listener:
 
     def close(self) -> None:
         """Stop listening; links see it at once, or within a few seconds over the network."""
+        if self._poll.closed:
+            return
         self.settle()
         for peer in self.peers:
             self.drop(peer)
