@@ -1,0 +1,156 @@
+"""From the name of an environment to what makes it, or to a sentence that says what is missing or misspelt."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from callsheet.errors import UserError
+from callsheet.rl.spaces import Family
+
+try:
+    import gymnasium as gym
+except ImportError as error:  # pragma: no cover
+    raise UserError("environments need Gymnasium", fix="pip install 'callsheet[rl]'") from error
+
+ATARI: Final = "ale_py.env:AtariEnv"
+ENVPOOL: Final = "envpool"
+TRUSTED: Final = ("gymnasium.", "ale_py.")
+"""Where environments come from that neither crash nor hang; they need no process of their own."""
+_EXTRAS: Final = {"ale_py": "atari", "mujoco": "mujoco", "pygame": "video"}
+
+
+@dataclass(frozen=True)
+class Registered:
+    """An environment that Gymnasium knows by its id."""
+
+    spec: gym.envs.registration.EnvSpec
+
+    @property
+    def entry(self) -> str:
+        """Where its class stands, `module:name`."""
+        entry = self.spec.entry_point or self.spec.vector_entry_point
+        return entry if isinstance(entry, str) else f"{getattr(entry, '__module__', '')}:"
+
+    @property
+    def family(self) -> Family:
+        if self.entry.startswith("ale_py."):
+            return "atari"
+        if self.entry.startswith("gymnasium.envs.classic_control"):
+            return "classic"
+        return "mujoco" if "mujoco" in self.entry else "other"
+
+
+@dataclass(frozen=True)
+class Pool:
+    """An environment of EnvPool's, by its task id."""
+
+    task: str
+
+
+@dataclass(frozen=True)
+class Factory:
+    """A callable of the user's."""
+
+    call: Callable[..., Any]
+
+
+def is_trusted(name: str) -> bool:
+    """Whether it may live in this process. A module of the user's is not even imported to find that out."""
+    module, colon, _ = name.rpartition(":")
+    if colon:
+        return module == ENVPOOL or f"{module}.".startswith(TRUSTED)
+    return registered(name).entry.startswith(TRUSTED)
+
+
+def is_native(name: str) -> bool:
+    """Whether it is a vector with threads of its own, which gains nothing from several processes."""
+    module, colon, _ = name.rpartition(":")
+    if colon:
+        return module == ENVPOOL
+    found = registered(name)
+    return found.entry == ATARI or found.spec.vector_entry_point is not None
+
+
+def find(name: str) -> Registered | Pool | Factory:
+    """What `CartPole-v1`, `module:Id-v0`, `envpool:Pong-v5` or `package.module:factory` stands for."""
+    module_name, colon, inner = name.rpartition(":")
+    if not colon:
+        return registered(name)
+    if module_name == ENVPOOL:
+        return Pool(inner)
+    module = _import(module_name, name)
+    if inner in gym.registry:
+        return Registered(gym.registry[inner])
+    target: Any = module
+    for word in inner.split("."):
+        target = getattr(target, word, None)
+    if not callable(target):
+        offered = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise UserError(
+            f"{name!r}: the module {module_name} has nothing to call {inner!r}, and registers no such environment",
+            fix=_near(inner, [*offered, *gym.registry]) or f"define {inner} in {module_name}",
+        )
+    return Factory(target)
+
+
+def registered(name: str) -> Registered:
+    """The entry of Gymnasium's list, with the games of ale-py where that is installed."""
+    games = True
+    try:
+        importlib.import_module("ale_py")
+    except ImportError:
+        games = False
+    if name in gym.registry:
+        return Registered(gym.registry[name])
+    if not games and (name.startswith("ALE/") or re.search(r"NoFrameskip-v[04]$", name)):
+        raise UserError(
+            f"the game {name!r} needs ale-py, which is not installed", fix="pip install 'callsheet[atari]'"
+        )
+    fix = _near(name, gym.registry) or "write an id that Gymnasium lists, or module:factory"
+    raise UserError(f"there is no environment called {name!r}", fix=fix)
+
+
+def explain_missing(name: str, error: BaseException) -> UserError:
+    """What to install, for an environment that found one of its libraries missing."""
+    cause = error.__cause__ or error
+    library = getattr(cause, "name", None) or next((key for key in _EXTRAS if key in str(error).lower()), "")
+    if not library and "mujoco" in str(error).lower():
+        library = "mujoco"
+    extra = _EXTRAS.get(library)
+    said = re.search(r"`(pip install [^`]+)`", str(error))
+    fix = f"pip install 'callsheet[{extra}]'" if extra else said[1] if said else f"install {library}"
+    return UserError(f"{name} needs {library or 'a library'}, which is not installed", fix=fix)
+
+
+def check_options(name: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse an option that an environment does not take."""
+    known = list(known)
+    for option in given:
+        if option not in known:
+            raise UserError(
+                f"{name} has no option {option!r}",
+                fix=_near(option, known) or f"it takes {', '.join(known) or 'none'}",
+            )
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    by_case = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(word.lower(), by_case, 1, cutoff=0.6)
+    return f"did you mean {by_case[near[0]]!r}?" if near else ""
+
+
+def _import(module: str, name: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name and (module == error.name or module.startswith(f"{error.name}.")):
+            raise UserError(
+                f"{name!r}: there is no module {error.name!r} to import",
+                fix="install it, or add its folder to PYTHONPATH",
+            ) from error
+        raise explain_missing(name, error) from error

@@ -1,0 +1,65 @@
+"""EnvPool's environments, `envpool:TASK`. Never taken unasked: its games differ in details from Gymnasium's."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callsheet.errors import UserError
+from callsheet.rl.envs.find import ENVPOOL, check_options
+from callsheet.rl.envs.native import Native
+from callsheet.rl.envs.translate import Translation
+from callsheet.rl.spaces import Family
+
+
+def build(task: str, count: int, *, name: str, seed: int, first: int, options: Mapping[str, Any]) -> Native:
+    try:
+        library = importlib.import_module(ENVPOOL)
+    except ImportError as error:
+        raise UserError(f"{name} needs EnvPool, which is not installed", fix="pip install envpool") from error
+    tasks = library.list_all_envs()
+    if task not in tasks:
+        check_options("EnvPool", [task], tasks)
+    family: Family = "atari" if "Atari" in type(spec := library.make_spec(task)).__name__ else "other"
+    check_options(name, options, [*spec.config._fields, "max_episode_steps"])
+    with warnings.catch_warnings():
+        # It rounds the limits of its own spaces, and Gymnasium says so each time.
+        warnings.simplefilter("ignore")
+        vector = _Pool(library, task, count, dict(options))
+        words = Translation(vector.observation_space, vector.action_space, name)
+        return Native(vector, words, count=count, name=name, seed=seed, family=family, first=first)
+
+
+class _Pool:
+    """A pool that can be seeded again: EnvPool itself takes a seed only when it is made."""
+
+    def __init__(self, library: Any, task: str, count: int, options: dict[str, Any]) -> None:
+        self._library, self._task, self._count, self._options = library, task, count, options
+        self._env = self._make(0)
+        self.observation_space = self._env.observation_space
+        self.action_space = self._env.action_space
+        self._kind = np.int32 if hasattr(self.action_space, "n") else np.float32
+
+    def _make(self, seed: int) -> Any:
+        return self._library.make(
+            self._task, env_type="gymnasium", num_envs=self._count, seed=seed, **self._options
+        )
+
+    def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            self._env.close()
+            self._env = self._make(seed)
+        observation, info = self._env.reset()
+        return observation, info
+
+    def step(self, actions: NDArray[Any]) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        answer: tuple[Any, Any, Any, Any, dict[str, Any]] = self._env.step(actions.astype(self._kind))
+        return answer
+
+    def close(self) -> None:
+        self._env.close()

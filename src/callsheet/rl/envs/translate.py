@@ -1,0 +1,165 @@
+"""Gymnasium's spaces in our words: every observation becomes named arrays of two kinds, every action one of two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from callsheet.errors import UserError
+from callsheet.rl.envs.base import Observations
+from callsheet.rl.spaces import Array, Continuous, Discrete, Family, Spaces
+
+PLAIN: Final = "observation"
+MASK: Final = "action_mask"
+LONGEST_CHOICE: Final = 10_000
+"""Choices beyond this are not spread out into one number each: something else is meant by them."""
+
+Path = tuple[str | int, ...]
+
+
+class Part:
+    """One array of an observation: where it stands in what the environment returns, and how it is written down."""
+
+    def __init__(self, path: Path, array: Array) -> None:
+        self.path = path
+        self.name = ".".join(map(str, path)) or PLAIN
+        self.array = array
+        self.dtype = np.dtype(array.dtype)
+
+    def find(self, observation: Any) -> Any:
+        for step in self.path:
+            observation = observation[step]
+        return observation
+
+    def empty(self, count: int) -> NDArray[Any]:
+        return np.empty((count, *self.array.shape), self.dtype)
+
+    def put(self, out: NDArray[Any], index: int, value: Any) -> None:
+        """Write one environment's value into its row."""
+        out[index] = value
+
+    def batch(self, values: Any) -> NDArray[Any]:
+        """The values of all environments, as they came from a vector of them."""
+        return np.asarray(values, self.dtype)
+
+
+class Choice(Part):
+    """One of so many (or several such), spread out: 1 where the choice is, 0 elsewhere."""
+
+    def __init__(self, path: Path, sizes: NDArray[Any], start: NDArray[Any]) -> None:
+        total = int(sizes.sum())
+        if total > LONGEST_CHOICE:
+            raise UserError(
+                f"the observation {'.'.join(map(str, path)) or PLAIN!r} is a choice among {total} values; at most "
+                f"{LONGEST_CHOICE} can be told apart one by one",
+                fix="give it as a Box of numbers instead",
+            )
+        super().__init__(path, Array("float32", (total,), 0.0, 1.0))
+        self._shift = np.concatenate([[0], np.cumsum(sizes)[:-1]]) - start
+
+    def put(self, out: NDArray[Any], index: int, value: Any) -> None:
+        out[index] = 0
+        out[index, np.ravel(value) + self._shift] = 1
+
+    def batch(self, values: Any) -> NDArray[Any]:
+        chosen = np.asarray(values, np.int64)
+        chosen = chosen.reshape(len(chosen), -1) + self._shift
+        out = np.zeros((len(chosen), *self.array.shape), self.dtype)
+        np.put_along_axis(out, chosen, 1, axis=1)
+        return out
+
+
+class Translation:
+    """Between one environment's spaces and ours."""
+
+    def __init__(self, observations: gym.Space[Any], actions: gym.Space[Any], name: str) -> None:
+        self.action, self._shape, self._dtype, self._start = _action(actions, name)
+        self._low = self._high = np.zeros(0)
+        if isinstance(self.action, Continuous):
+            self._low, self._high = np.array(self.action.low), np.array(self.action.high)
+        parts = list(_parts(observations, (), name))
+        found = [part for part in parts if part.path == (MASK,) and isinstance(self.action, Discrete)]
+        self.mask: Part | None = found[0] if found else None
+        self.parts = [part for part in parts if part is not self.mask]
+        names = [part.name for part in self.parts]
+        if not names:
+            raise UserError(
+                f"{name} gives no observation: its space is {observations}", fix="give it at least one Box"
+            )
+        if twice := {each for each in names if names.count(each) > 1}:
+            raise UserError(
+                f"{name} has two observations that are called {sorted(twice)[0]!r}",
+                fix="rename one of its keys",
+            )
+        self.plain = len(self.parts) == 1 and not self.parts[0].path and type(self.parts[0]) is Part
+
+    def spaces(self, masks: bool, family: Family) -> Spaces:
+        return Spaces({part.name: part.array for part in self.parts}, self.action, masks, family)
+
+    def batch(self, observation: Any) -> Observations:
+        return {part.name: part.batch(part.find(observation)) for part in self.parts}
+
+    def actions(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """What all environments of a vector take: their own type and units, within bounds."""
+        if isinstance(self.action, Discrete):
+            return actions + self._start if self._start else actions
+        clipped: NDArray[Any] = np.clip(actions, self._low, self._high).astype(self._dtype, copy=False)
+        return clipped.reshape(len(actions), *self._shape)
+
+    def each_action(self, actions: NDArray[Any]) -> Any:
+        """The same, to be handed out one by one: plain integers are what most environments expect."""
+        batch = self.actions(actions)
+        return batch.tolist() if isinstance(self.action, Discrete) else batch
+
+
+def _parts(space: gym.Space[Any], path: Path, name: str) -> Iterator[Part]:
+    match space:
+        case gym.spaces.Dict():
+            for key, inner in space.spaces.items():
+                yield from _parts(inner, (*path, key), name)
+        case gym.spaces.Tuple():
+            for index, inner in enumerate(space.spaces):
+                yield from _parts(inner, (*path, index), name)
+        case gym.spaces.Box():
+            yield Part(path, _array(space))
+        case gym.spaces.MultiBinary():
+            yield Part(path, Array("float32", tuple(space.shape), 0.0, 1.0))
+        case gym.spaces.Discrete():
+            yield Choice(path, np.array([space.n]), np.array([space.start]))
+        case gym.spaces.MultiDiscrete():
+            yield Choice(path, space.nvec.ravel(), space.start.ravel())
+        case _:
+            where = f" ({'.'.join(map(str, path))})" if path else ""
+            raise UserError(
+                f"{name} gives observations of the kind {type(space).__name__}{where}, which cannot be used",
+                fix="wrap it so that it gives Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these",
+            )
+
+
+def _array(space: gym.spaces.Box) -> Array:
+    low, high = float(np.min(space.low)), float(np.max(space.high))
+    kind = "uint8" if space.dtype == np.uint8 else "float32"
+    return Array(
+        kind, tuple(space.shape), low if np.isfinite(low) else None, high if np.isfinite(high) else None
+    )
+
+
+def _action(space: gym.Space[Any], name: str) -> tuple[Discrete | Continuous, tuple[int, ...], Any, int]:
+    if isinstance(space, gym.spaces.Discrete):
+        return Discrete(int(space.n)), (), np.int64, int(space.start)
+    if isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+            raise UserError(
+                f"{name} takes numbers without bounds as actions: {space}",
+                fix="wrap it with gymnasium.wrappers.RescaleAction, or give its Box finite limits",
+            )
+        limits = Continuous(tuple(map(float, space.low.ravel())), tuple(map(float, space.high.ravel())))
+        return limits, tuple(space.shape), space.dtype, 0
+    raise UserError(
+        f"{name} takes actions of the kind {space}, which cannot be used",
+        fix="wrap it so that it takes Discrete, or a Box of floating-point numbers",
+    )
