@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -76,13 +78,49 @@ FOLLOWED: Final[dict[str, dict[str, str]]] = {
 """For each well-known group: its metrics, and the counts that they follow."""
 
 
+class _Parts:
+    """The parts of one group at one endpoint. What those have counted that ended stays; they themselves do not."""
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._state: tuple[tuple[Counts, ...], dict[str, float], Mapping[str, float]] = ((), {}, {})
+        """Those that live, the sums of those that ended, and the last of them: replaced as a whole, for a thread reads
+        it at any time."""
+
+    def add(self, counts: Counts) -> None:
+        with self._changing:
+            live, past, last = self._state
+            self._state = ((*live, counts), past, last)
+
+    def ended(self, counts: Counts) -> None:
+        with self._changing:
+            live, past, _ = self._state
+            if counts in live:
+                last = dict(counts())
+                sums = {name: past.get(name, 0) + value for name, value in last.items()}
+                self._state = (tuple(one for one in live if one != counts), {**past, **sums}, last)
+
+    def total(self, name: str) -> float:
+        """Of a counter."""
+        live, past, _ = self._state
+        return past.get(name, 0) + sum(one().get(name, 0) for one in live)
+
+    def now(self, name: str) -> float:
+        """Of a gauge: when nobody lives, as it was last. Of versions the newest counts."""
+        live, _, last = self._state
+        if not live:
+            return last.get(name, 0)
+        values = [one().get(name, 0) for one in live]
+        return max(values) if name == "version" else sum(values)
+
+
 class Measuring:
     """The metrics of one process, made when the first part asks for them."""
 
     def __init__(self) -> None:
         self._registry: Registry | None = None
         self._exporter: Exporter | None = None
-        self._parts: dict[tuple[str, str], list[Counts]] = {}
+        self._parts: dict[tuple[str, str], _Parts] = {}
 
     @property
     def registry(self) -> Registry:
@@ -94,15 +132,22 @@ class Measuring:
         return self._registry
 
     def follow(self, group: str, endpoint: str, counts: Counts) -> Any:
-        """Export these counts as a well-known group's metrics; the group, for what must be observed by hand."""
-        from callsheet.metrics import wellknown
+        """Export these counts as a well-known group's metrics, until they have `ended`; the group, for what must be
+        observed by hand."""
+        from callsheet.metrics import Counter, wellknown
 
         made = getattr(wellknown, group)(self.registry, endpoint)
-        parts = self._parts.setdefault((group, endpoint), [])
-        parts.append(counts)
+        parts = self._parts.setdefault((group, endpoint), _Parts())
+        parts.add(counts)
         for attribute, name in FOLLOWED[group].items():
-            getattr(made, attribute).follow(lambda name=name: sum(one().get(name, 0) for one in parts))
+            metric = getattr(made, attribute)
+            metric.follow(partial(parts.total if isinstance(metric, Counter) else parts.now, name))
         return made
+
+    def ended(self, counts: Counts) -> None:
+        """These counts change no more: their part is closed, and need not be kept for them."""
+        for parts in list(self._parts.values()):
+            parts.ended(counts)
 
     def start(self, environ: Mapping[str, str]) -> None:
         """Export, where the experiment says where to."""

@@ -380,3 +380,4 @@ class Link:
             self._wire = None
         self._dialler.close()
         self._blocks.close()
+        self.context.measuring.ended(self.measure)

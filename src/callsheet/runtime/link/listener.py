@@ -19,7 +19,7 @@ from callsheet.runtime.link import messages as m
 from callsheet.runtime.link.blocks import CAN_SHARE
 from callsheet.runtime.link.door import Door, host_identity
 from callsheet.runtime.link.frame import Frame
-from callsheet.runtime.link.peer import Peer
+from callsheet.runtime.link.peer import LARGE, Peer
 from callsheet.runtime.link.wires import Full, Lost, MemoryWire, NetworkWire, parse, take
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
@@ -262,7 +262,8 @@ class Listener:
             for index in m.released_by(message):
                 peer.given_back(index)
         elif kind == m.DATA:
-            frame = Frame(m.header_of(message), payload, block, peer, peer.owe)
+            release = peer.owe if len(payload) < LARGE else peer.owe_at_once
+            frame = Frame(m.header_of(message), payload, block, peer, release)
             if len(payload):
                 if peer.schema is None:
                     raise m.BadMessage("arrays from a link that announced none")
@@ -381,3 +382,4 @@ class Listener:
         waker, self._waker = self._waker, -1
         os.close(waker)
         os.close(self._wake_fd)
+        self.context.measuring.ended(self.measure)

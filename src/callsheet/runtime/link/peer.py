@@ -13,6 +13,8 @@ from callsheet.runtime.schema import Schema
 if TYPE_CHECKING:
     from callsheet.runtime.link.listener import Listener
 
+LARGE: Final = 128 * 1024
+"""Bytes from which copying a block takes much longer than the message that gives it back."""
 LENT: Final = m.MOST_BLOCKS // 2
 """Blocks with this number and above are lent to many peers at once; those below belong to one."""
 
@@ -86,6 +88,11 @@ class Peer:
             self.pay()
         else:
             self._listener.owing.add(self)
+
+    def owe_at_once(self, block: int) -> None:
+        """The same for a large block: while others are copied, it is filled again."""
+        self._owed.append(block)
+        self.pay()
 
     def pay(self) -> None:
         """Give all blocks back that are done with."""

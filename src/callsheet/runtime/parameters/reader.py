@@ -237,6 +237,7 @@ class ParameterReader:
         """End the connection."""
         self._link.close()
         self._arrived = self._shown = None
+        self._link.context.measuring.ended(self.counts)
 
     def __enter__(self) -> ParameterReader:
         return self

@@ -223,6 +223,7 @@ class ParameterServer:
             self._listener.wake()
             self._thread.join()
             self._shelf.close()
+            self._context.measuring.ended(self.counts)
 
     def __enter__(self) -> ParameterServer:
         return self

@@ -301,6 +301,7 @@ class PolicyClient:
     def close(self) -> None:
         """End the connection."""
         self._link.close()
+        self._link.context.measuring.ended(self.counts)
 
     def __enter__(self) -> PolicyClient:
         return self

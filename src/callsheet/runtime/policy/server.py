@@ -315,6 +315,7 @@ class PolicyServer:
     def close(self) -> None:
         """Stop answering. Clients wait for the next server."""
         self._listener.close()
+        self._context.measuring.ended(self.counts)
 
     def __enter__(self) -> PolicyServer:
         return self

@@ -61,6 +61,7 @@ class ReplayClient:
     ) -> None:
         self.incarnation = context.incarnation
         """Which start of this process it is."""
+        self._context = context
         self._endpoint = endpoint
         self._inserting = Inserting(
             context, endpoint, table, schema, window=window, keep=keep if durable else None
@@ -139,6 +140,7 @@ class ReplayClient:
             log.warning("%s: %d items were dropped, no shard took them", self._endpoint, dropped)
         if self._sampling is not None:
             self._sampling.close()
+        self._context.measuring.ended(self.counts)
 
     def __enter__(self) -> ReplayClient:
         return self

@@ -188,6 +188,7 @@ class ReplayServer:
         if self._snapshots is not None:
             with contextlib.suppress(Fenced):  # it was told already, or nobody asks any more
                 self._snapshots.collect(timeout=None)
+        self.context.measuring.ended(self.counts)
 
     def __enter__(self) -> ReplayServer:
         return self

@@ -159,6 +159,7 @@ class TrajectoryReader:
             self._backlog.clear()
             self._filled = self._assembly = None
             self._listener.close()
+            self._context.measuring.ended(self.counts)
 
     def __enter__(self) -> TrajectoryReader:
         return self

@@ -150,6 +150,7 @@ class TrajectoryWriter:
         dropped = int(self.counts()["dropped"] - before)
         if dropped:
             log.warning("%s: %d items were dropped, the reader did not take them", self._endpoint, dropped)
+        self._context.measuring.ended(self.counts)
 
     def __enter__(self) -> TrajectoryWriter:
         return self
