@@ -7,13 +7,14 @@ verbs work on a laptop and on a cluster; a backend's own dependencies are import
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from callsheet.backends.status import FINISHED, ContainerStatus, Phase, ReplicaStatus, RoleStatus, Status
-from callsheet.errors import UserError
+from callsheet.errors import RetryError, UserError
 
 if TYPE_CHECKING:
     # For types alone: verbs that only look at runs answer sooner without pydantic.
@@ -98,6 +99,14 @@ class LogQuery:
     grep: str | None = None
     """Only lines that match this regular expression."""
 
+    def wants(self, role: str, index: int, container: str) -> bool:
+        """Whether the lines of that container are asked for."""
+        if self.container and self.container != container:
+            return False
+        return not self.targets or any(
+            target.matches(role, index) and target.container in (None, container) for target in self.targets
+        )
+
 
 class Run(Protocol):
     """One run, running or finished."""
@@ -155,6 +164,19 @@ class Run(Protocol):
 
     def delete(self) -> None:
         """Remove the finished run with its results."""
+
+
+def wait_for_end(run: Run, timeout: float | None) -> Status:
+    """Watch a run until it has ended: to the last, because whoever is watched may have something to do then."""
+    limit = None if timeout is None else time.monotonic() + timeout
+    status = None
+    for status in run.watch():
+        if not status.done and limit is not None and time.monotonic() > limit:
+            raise RetryError(
+                f"the run {run.id} is still {status.phase} after {timeout:g} s", fix="wait longer"
+            )
+    assert status is not None
+    return status
 
 
 class Backend(Protocol):

@@ -6,7 +6,7 @@ The layout is that of a run on a laptop, so that the same eyes find it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from callsheet.backends.base import LogQuery, Status
@@ -53,13 +53,18 @@ class KeptRun:
         if self.exists:
             (self.folder / "status.json").write_text(json.dumps(status.to_data(), indent=2), encoding="utf-8")
 
-    def pieces(self, role: str, index: int, query: LogQuery) -> Iterator[LogPiece]:
-        """The kept lines of a replica."""
-        for path in sorted((self.folder / "logs" / role / str(index)).glob("*.log")):
-            wanted = {query.container, *(t.container for t in query.targets if t.matches(role, index))}
-            if wanted - {None} and path.stem not in wanted:
+    def pieces(self, query: LogQuery, but: Container[tuple[str, int | None]] = ()) -> Iterator[LogPiece]:
+        """The kept lines of every replica `but` these; of those too that are no longer wanted."""
+        for path in sorted(self.folder.glob("logs/*/*/*.log"), key=_place):
+            role, index, container = _place(path)
+            if (role, index) in but or not query.wants(role, index, container):
                 continue
             with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
                 texts = whole(iter(lambda: file.read(_BLOCK), ""), "\n")
-                found = (LogPiece(role, index, path.stem, text) for text in texts)
+                found = (LogPiece(role, index, container, text) for text in texts)
                 yield from last(found, query.tail)
+
+
+def _place(path: Path) -> tuple[str, int, str]:
+    """Role, index and container of a kept log."""
+    return path.parent.parent.name, int(path.parent.name), path.stem

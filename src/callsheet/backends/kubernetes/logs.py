@@ -45,18 +45,10 @@ def sources(pods: Iterable[Object], query: LogQuery) -> list[Source]:
             name = container["name"]
             state = container.get("state") or {}
             begun = "running" in state or "terminated" in state or container.get("restartCount")
-            if begun and _wanted(query, role, index, name):
+            if begun and query.wants(role, index, name):
                 restarts = int(container.get("restartCount", 0))
                 found.append(Source(pod["metadata"]["name"], uid(pod), role, index, name, restarts))
     return sorted(found, key=lambda source: (source.role, source.index))
-
-
-def _wanted(query: LogQuery, role: str, index: int, container: str) -> bool:
-    if query.container and query.container != container:
-        return False
-    return not query.targets or any(
-        target.matches(role, index) and target.container in (None, container) for target in query.targets
-    )
 
 
 def read_once(

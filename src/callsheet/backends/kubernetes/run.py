@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from callsheet import contract
-from callsheet.backends.base import LogLine, LogQuery, Status, Target
+from callsheet.backends.base import LogLine, LogQuery, Status, Target, wait_for_end
 from callsheet.backends.kubernetes import names, reasons
 from callsheet.backends.kubernetes.api import Api, Object
 from callsheet.backends.kubernetes.apply import WORKLOADS, parallel, prune, wait_until
@@ -24,7 +24,7 @@ from callsheet.backends.kubernetes.observe import observe
 from callsheet.backends.kubernetes.refusals import Refused, Unreachable
 from callsheet.backends.kubernetes.status import Assessment, Observed, assess, index_of, role_of
 from callsheet.backends.pieces import LogPiece, lines, matching
-from callsheet.errors import RetryError, UserError
+from callsheet.errors import UserError
 
 if TYPE_CHECKING:
     from callsheet.backends.kubernetes.metrics import PodMetrics
@@ -125,15 +125,7 @@ class KubernetesRun:
 
     def wait(self, timeout: float | None = None) -> Status:
         """Block until the run has ended."""
-        limit = None if timeout is None else time.monotonic() + timeout
-        for status in self.watch():
-            if status.done:
-                return status
-            if limit is not None and time.monotonic() > limit:
-                raise RetryError(
-                    f"the run {self.id} is still {status.phase} after {timeout:g} s", fix="wait longer"
-                )
-        raise AssertionError("watch ends with a finished run")
+        return wait_for_end(self, timeout)
 
     def logs(self, query: LogQuery | None = None) -> Iterator[LogLine]:
         """Lines of output; of pods that are gone, what this machine has kept."""
@@ -152,10 +144,7 @@ class KubernetesRun:
         gone: set[tuple[str, int]] = set()
         yield from read_once(self.api, observed.pods, query, gone)
         there = {(role_of(pod), index_of(pod)) for pod in observed.pods} - gone
-        for replica in assess(observed, time.time()).status.replicas:
-            chosen = not query.targets or any(t.matches(replica.role, replica.index) for t in query.targets)
-            if chosen and (replica.role, replica.index) not in there:
-                yield from self.kept.pieces(replica.role, replica.index, query)
+        yield from self.kept.pieces(query, but=there)
 
     def _look(self) -> tuple[list[Object], bool]:
         observed = self._observe(events=False)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from callsheet import contract
-from callsheet.backends.base import LogLine, LogQuery, Status, Target
+from callsheet.backends.base import LogLine, LogQuery, Status, Target, wait_for_end
 from callsheet.backends.local import registry
 from callsheet.backends.local.logs import read_logs
 from callsheet.backends.local.supervisor import strays
@@ -113,16 +113,7 @@ class LocalRun:
 
     def wait(self, timeout: float | None = None) -> Status:
         """Block until the run has ended."""
-        limit = None if timeout is None else time.monotonic() + timeout
-        for status in self.watch():
-            if status.done:
-                self._let_go()
-                return status
-            if limit is not None and time.monotonic() > limit:
-                raise RetryError(
-                    f"the run {self.id} is still {status.phase} after {timeout:g} s", fix="wait longer"
-                )
-        raise AssertionError("watch ends with a finished run")
+        return wait_for_end(self, timeout)
 
     def logs(self, query: LogQuery | None = None) -> Iterator[LogLine]:
         """Lines of output."""
@@ -231,10 +222,6 @@ class LocalRun:
         while self._is_answered():
             time.sleep(0.02)  # it says its last words for a moment; it is no child of ours to wait for
         registry.forget(self.folder)
-
-    def size(self) -> int:
-        """Bytes that the run takes on disk."""
-        return sum(f.lstat().st_size for f in self.folder.rglob("*") if not f.is_dir())
 
     def _command(self, request: dict[str, Any]) -> Any:
         with self._connected() as connection:

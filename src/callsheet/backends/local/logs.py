@@ -69,7 +69,7 @@ def _find(folder: str, query: LogQuery) -> list[_ContainerLog]:
         for index in sorted(filter(str.isdecimal, _names(os.path.join(folder, role))), key=int):
             for name in _names(os.path.join(folder, role, index)):
                 container = name.removesuffix(".log")
-                if name != container and _wanted(query, role, int(index), container):
+                if name != container and query.wants(role, int(index), container):
                     path = os.path.join(folder, role, index, name)
                     found.append(_ContainerLog(path, role, int(index), container))
     return found
@@ -80,14 +80,6 @@ def _names(folder: str) -> list[str]:
         return sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _wanted(query: LogQuery, role: str, index: int, container: str) -> bool:
-    if query.container and query.container != container:
-        return False
-    return not query.targets or any(
-        target.matches(role, index) and target.container in (None, container) for target in query.targets
-    )
 
 
 @dataclass

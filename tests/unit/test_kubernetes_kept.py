@@ -1,0 +1,60 @@
+"""What an attached client keeps of a run in a cluster, and gives back when the pods are gone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from callsheet.backends.base import LogQuery, Status, Target
+from callsheet.backends.kubernetes.api import Api
+from callsheet.backends.kubernetes.keep import KeptRun
+from callsheet.backends.kubernetes.run import KubernetesRun
+from callsheet.backends.kubernetes.status import Assessment
+from callsheet.backends.pieces import LogPiece
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> KeptRun:
+    made = KeptRun(tmp_path)
+    made.begin("kind: Experiment\n")
+    for index, container in ((10, "actor"), (9, "actor"), (0, "policy"), (0, "sim")):
+        role = "actor" if container == "actor" else "simulation"
+        made.keep(LogPiece(role, index, container, f"{container} {index}\nbye\n"))
+    return made
+
+
+def lines(kept: KeptRun, query: LogQuery, but: tuple[tuple[str, int], ...] = ()) -> list[str]:
+    return [line.text for piece in kept.pieces(query, but) for line in piece.lines()]
+
+
+def test_all_that_was_kept_comes_by_role_index_and_container(kept: KeptRun) -> None:
+    assert lines(kept, LogQuery())[::2] == ["actor 9", "actor 10", "policy 0", "sim 0"]
+
+
+def test_what_a_pod_still_has_is_not_told_twice(kept: KeptRun) -> None:
+    assert lines(kept, LogQuery(tail=1, targets=[Target("actor")]), but=(("actor", 9),)) == ["bye"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        LogQuery(container="sim"),
+        LogQuery(targets=[Target("simulation", 0, "sim")]),
+        LogQuery(targets=[Target("simulation", 0)], container="sim"),
+        LogQuery(targets=[Target("simulation"), Target("actor")], container="sim"),
+    ],
+)
+def test_only_the_container_that_is_asked_for(kept: KeptRun, query: LogQuery) -> None:
+    assert lines(kept, query) == ["sim 0", "bye"]
+
+
+def test_waiting_for_the_end_writes_down_how_it_ended(kept: KeptRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = KubernetesRun(cast(Api, None), "exp", "r1", attached=True)
+    run.kept = kept
+    over = Status(experiment="exp", run="r1", phase="Succeeded", backend="kubernetes", exit_code=0)
+    monkeypatch.setattr(run, "_assess", lambda: Assessment(over, None))
+    assert run.wait().phase == "Succeeded"
+    assert json.loads((kept.folder / "status.json").read_text())["phase"] == "Succeeded"
