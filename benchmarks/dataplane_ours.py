@@ -64,9 +64,10 @@ def child(*words: object) -> subprocess.Popen[str]:
 def trajectories(payload: str, writers: int, seconds: float, way: str) -> None:
     with context(way, "reader") as here, TrajectoryReader(here, "e", window=8) as reader:
         children = [child("write", payload, way, reader.address, n) for n in range(writers)]
+        batch = {name: np.empty((BATCH, *shape), kind) for name, (shape, kind) in PAYLOADS[payload].items()}
 
         def take() -> int:
-            return len(reader.read(BATCH, timeout=30))
+            return len(reader.read(BATCH, timeout=30, out=batch))
 
         measure(f"Callsheet, {way}", payload, writers, seconds, take)
         for one in children:
