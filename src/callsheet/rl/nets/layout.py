@@ -1,0 +1,124 @@
+"""The parameters of a policy, name by name: NumPy and PyTorch lay them out alike, so a snapshot goes both ways."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from callsheet.rl.nets.shape import Image, Inputs, Network, inputs
+from callsheet.rl.spaces import Continuous, Discrete, Spaces
+
+SECTIONS = (16, 32, 32)
+"""Channels of the three sections of the IMPALA ResNet."""
+NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+"""Channels, kernel and stride of the Nature CNN's convolutions."""
+_HIDDEN = math.sqrt(2.0)
+_SMALL = 0.01
+_RESIDUAL = _HIDDEN / math.sqrt(2 * len(SECTIONS))
+"""Each residual block adds its share, so that the sum of all starts no larger than one layer's output."""
+
+
+class Parameter(NamedTuple):
+    """One array, and how it starts."""
+
+    name: str
+    shape: tuple[int, ...]
+    gain: float = 0.0
+    """Scale of the orthogonal matrix it starts as; 0 where it starts as a constant."""
+    constant: float = 0.0
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+class Layout:
+    """All parameters of a resolved network, in the order in which they lie in one flat vector.
+
+    Names are ``<part>.<layer>.weight``. The parts are ``torso`` (what policy and value share), ``policy``, ``value``
+    and ``q``; the parameters of a part lie side by side. The two critics of SAC are stacked: ``[2, out, in]``.
+    """
+
+    def __init__(self, network: Network, spaces: Spaces) -> None:
+        self.inputs: Inputs = inputs(network, spaces)
+        self.network = network
+        self._found: list[Parameter] = []
+        head = network.head
+        if head == "q":
+            width = self._trunk("torso")
+            actions = outputs(spaces)
+            if network.duelling:
+                self._linear("q.advantage", width, actions, 1.0)
+                self._linear("q.value", width, 1, 1.0)
+            else:
+                self._linear("q.head", width, actions, 1.0)
+        elif head == "soft-actor-critic":
+            self._linear("policy.head", self._trunk("policy"), 2 * outputs(spaces), _SMALL)
+            width = self._trunk("q", extra=outputs(spaces), copies=2)
+            self._linear("q.head", width, 1, 1.0, copies=2)
+        else:
+            both = self._trunk("torso") if network.shared else 0
+            self._linear("policy.head", both or self._trunk("policy"), outputs(spaces), _SMALL)
+            if isinstance(spaces.action, Continuous):
+                self._found.append(Parameter("policy.log_std", (outputs(spaces),), constant=network.log_std))
+            self._linear("value.head", both or self._trunk("value"), 1, 1.0)
+        self.parameters: tuple[Parameter, ...] = tuple(self._found)
+        self.size = sum(one.size for one in self.parameters)
+
+    def part(self, *names: str) -> slice:
+        """Where the parameters of neighbouring parts lie in the flat vector."""
+        start = stop = -1
+        offset = 0
+        for one in self.parameters:
+            if one.name.split(".", 1)[0] in names:
+                start = offset if start < 0 else start
+                stop = offset + one.size
+            offset += one.size
+        return slice(max(start, 0), max(stop, 0))
+
+    def _trunk(self, part: str, *, extra: int = 0, copies: int = 0) -> int:
+        network = self.network
+        width = self.inputs.width + extra
+        for one in self.inputs.images:
+            self._image(f"{part}.{network.torso}.{one.key}", one)
+            width += network.embed or 0
+        for index, units in enumerate(network.hidden or ()):
+            self._linear(f"{part}.mlp.{index}", width, units, _HIDDEN, copies=copies)
+            width = units
+        if network.lstm:
+            self._found.append(Parameter(f"{part}.lstm.input", (4 * network.lstm, width), 1.0))
+            self._found.append(Parameter(f"{part}.lstm.hidden", (4 * network.lstm, network.lstm), 1.0))
+            self._found.append(Parameter(f"{part}.lstm.bias", (4 * network.lstm,)))
+            width = network.lstm
+        return width
+
+    def _image(self, name: str, image: Image) -> None:
+        channels, height, width = image.channels, image.height, image.width
+        if self.network.torso == "nature":
+            for index, (units, kernel, stride) in enumerate(NATURE):
+                self._convolution(f"{name}.{index}", channels, units, kernel)
+                channels = units
+                height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
+        else:
+            for index, units in enumerate(SECTIONS):
+                self._convolution(f"{name}.{index}.in", channels, units, 3)
+                for block in ("a", "b"):
+                    self._convolution(f"{name}.{index}.{block}.0", units, units, 3)
+                    self._convolution(f"{name}.{index}.{block}.1", units, units, 3, _RESIDUAL)
+                channels = units
+                height, width = (height + 1) // 2, (width + 1) // 2
+        self._linear(f"{name}.embed", channels * height * width, self.network.embed or 0, _HIDDEN)
+
+    def _convolution(self, name: str, inside: int, outside: int, kernel: int, gain: float = _HIDDEN) -> None:
+        self._found.append(Parameter(f"{name}.weight", (outside, inside, kernel, kernel), gain))
+        self._found.append(Parameter(f"{name}.bias", (outside,)))
+
+    def _linear(self, name: str, inside: int, outside: int, gain: float, *, copies: int = 0) -> None:
+        stack = (copies,) if copies else ()
+        self._found.append(Parameter(f"{name}.weight", (*stack, outside, inside), gain))
+        self._found.append(Parameter(f"{name}.bias", (*stack, outside)))
+
+
+def outputs(spaces: Spaces) -> int:
+    """Actions to choose from, or numbers in a continuous action."""
+    return spaces.action.n if isinstance(spaces.action, Discrete) else len(spaces.action.low)

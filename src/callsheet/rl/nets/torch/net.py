@@ -1,0 +1,182 @@
+"""The networks that learners train. Not `nn.Module`s: plain functions of named parameters that lie in one tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from callsheet.rl.distributions.scaling import LEAST_LOG_STD, MOST_LOG_STD, Scaling
+from callsheet.rl.distributions.torch import Categorical, Gaussian, Scale, SquashedGaussian
+from callsheet.rl.nets.layout import Layout
+from callsheet.rl.nets.normalise import CLIP, scale
+from callsheet.rl.nets.shape import Network, resolve, state_size
+from callsheet.rl.nets.snapshot import Snapshot
+from callsheet.rl.nets.torch import torsos
+from callsheet.rl.nets.torch.parameters import Parameters
+from callsheet.rl.spaces import Continuous, Spaces
+
+
+class Output(NamedTuple):
+    """What a forward pass gives, with the observations' leading axes."""
+
+    policy: Tensor
+    """Logits [..., n], means [..., A] or values of actions [..., n]: `distribution` knows what they are."""
+    value: Tensor | None
+    """[...], the observation's value ("actor-critic")."""
+    state: Tensor | None
+    """[B, S] after the last step, of a recurrent policy."""
+
+
+class TorchNet:
+    """A network and its parameters on a device.
+
+    Observations have any leading axes; with an LSTM they are [T, B]."""
+
+    def __init__(
+        self,
+        spaces: Spaces,
+        network: Network,
+        *,
+        generator: torch.Generator | None = None,
+        device: torch.device | str = "cpu",
+        trained: bool = True,
+    ) -> None:
+        self.network = resolve(network, spaces)
+        self.state_size = state_size(self.network)
+        self.layout = Layout(self.network, spaces)
+        self.device = torch.device(device)
+        self.parameters = Parameters(self.layout, generator=generator, device=device, trained=trained)
+        self._axes = {key: len(array.shape) for key, array in spaces.observations.items()}
+        self._act = torch.tanh if self.network.activation == "tanh" else torch.relu
+        self._norms: dict[str, tuple[Tensor, Tensor]] = {}
+        self._scale: Scale | None = None
+        if isinstance(spaces.action, Continuous):
+            scaling = Scaling.of(spaces.action)
+            middle, half = torch.from_numpy(scaling.middle), torch.from_numpy(scaling.half)
+            self._scale = Scale(middle.to(device), half.to(device), scaling.trivial)
+
+    def normalise(self, snapshot: Snapshot) -> None:
+        """Scale observations by the statistics in a snapshot (`Normaliser.snapshot`) from now on."""
+        self._norms.clear()
+        for vector in self.layout.inputs.vectors:
+            found = scale(snapshot, vector.key) if vector.normal else None
+            if found is not None:
+                mean, factor = (torch.from_numpy(one).to(self.device) for one in found)
+                self._norms[vector.key] = (mean, factor)
+
+    def forward(
+        self,
+        obs: Mapping[str, Tensor],
+        first: Tensor | None = None,
+        state: Tensor | None = None,
+        *,
+        values: bool = True,
+    ) -> Output:
+        """Policy (or values of actions) and value. `first` [T, B] and `state` [B, S] are for recurrent networks."""
+        joined = self._join(obs)
+        if self.network.head == "q":
+            x, state = self._trunk("torso", obs, joined, first, state)
+            return Output(self._values(x), None, state)
+        if self.network.shared:
+            x, state = self._trunk("torso", obs, joined, first, state)
+            value = self._linear("value.head", x).squeeze(-1) if values else None
+            return Output(self._linear("policy.head", x), value, state)
+        x, _ = self._trunk("policy", obs, joined)
+        policy = self._linear("policy.head", x)
+        if self.network.head == "soft-actor-critic" or not values:
+            return Output(policy, None, None)
+        x, _ = self._trunk("value", obs, joined)
+        return Output(policy, self._linear("value.head", x).squeeze(-1), None)
+
+    def distribution(self, policy: Tensor, masks: Tensor | None = None) -> Categorical | Gaussian:
+        """Of an actor-critic's `Output.policy`."""
+        if self._scale is None:
+            return Categorical(policy, masks)
+        return Gaussian(policy, self.parameters["policy.log_std"], self._scale)
+
+    def squashed(self, obs: Mapping[str, Tensor]) -> SquashedGaussian:
+        """A soft actor-critic's distribution over actions."""
+        assert self._scale is not None
+        mean, log_std = self.forward(obs).policy.chunk(2, dim=-1)
+        return SquashedGaussian(mean, log_std.clamp(LEAST_LOG_STD, MOST_LOG_STD), self._scale)
+
+    def critics(self, obs: Mapping[str, Tensor], action: Tensor) -> Tensor:
+        """A soft actor-critic's two estimates of the value of actions in the environment's units, [2, ...]."""
+        assert self._scale is not None
+        x = self._join(obs, self._scale.inside(action))
+        x = self._see("q", obs, x)
+        lead = x.shape[:-1]
+        x = x.reshape(-1, x.shape[-1]).expand(2, -1, -1)
+        for index in range(len(self.network.hidden or ())):
+            x = self._act(self._pair(f"q.mlp.{index}", x))
+        return self._pair("q.head", x).view(2, *lead)
+
+    def _trunk(
+        self,
+        part: str,
+        obs: Mapping[str, Tensor],
+        joined: Tensor | None,
+        first: Tensor | None = None,
+        state: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        x = self._see(part, obs, joined)
+        for index in range(len(self.network.hidden or ())):
+            x = self._act(self._linear(f"{part}.mlp.{index}", x))
+        if self.network.lstm:
+            if first is None or state is None:
+                raise TypeError("a recurrent network needs `first` and `state`")
+            return torsos.lstm(self.parameters, part, x, first, state)
+        return x, None
+
+    def _join(self, obs: Mapping[str, Tensor], extra: Tensor | None = None) -> Tensor | None:
+        """All vectors side by side, scaled, [..., width]."""
+        found = []
+        for key, size, factor, _ in self.layout.inputs.vectors:
+            x = obs[key]
+            if self._axes[key] != 1:
+                x = x.reshape(*self._lead(key, x), size)
+            if x.dtype != torch.float32:
+                x = x.float()
+            if factor != 1.0:
+                x = x * factor
+            if key in self._norms:
+                mean, inverse = self._norms[key]
+                x = ((x - mean) * inverse).clamp(-CLIP, CLIP)
+            found.append(x)
+        if extra is not None:
+            found.append(extra)
+        return found[0] if len(found) == 1 else torch.cat(found, dim=-1) if found else None
+
+    def _see(self, part: str, obs: Mapping[str, Tensor], joined: Tensor | None) -> Tensor:
+        """Vectors and what the torsos make of images, side by side."""
+        found = [] if joined is None else [joined]
+        torso = torsos.nature if self.network.torso == "nature" else torsos.resnet
+        for image in self.layout.inputs.images:
+            frames = obs[image.key]
+            name = f"{part}.{self.network.torso}.{image.key}"
+            features = torso(self.parameters, name, image, torsos.pixels(image, frames))
+            found.append(features.view(*self._lead(image.key, frames), -1))
+        return found[0] if len(found) == 1 else torch.cat(found, dim=-1)
+
+    def _lead(self, key: str, x: Tensor) -> tuple[int, ...]:
+        return tuple(x.shape[: x.dim() - self._axes[key]])
+
+    def _values(self, x: Tensor) -> Tensor:
+        if not self.network.duelling:
+            return self._linear("q.head", x)
+        advantages = self._linear("q.advantage", x)
+        # The advantages of all actions are 0 on average.
+        return self._linear("q.value", x) + advantages - advantages.mean(-1, keepdim=True)
+
+    def _linear(self, name: str, x: Tensor) -> Tensor:
+        named = self.parameters.named
+        return functional.linear(x, named[f"{name}.weight"], named[f"{name}.bias"])
+
+    def _pair(self, name: str, x: Tensor) -> Tensor:
+        """One layer of both critics at once: [2, N, in] to [2, N, out]."""
+        weight, bias = self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"]
+        return torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))

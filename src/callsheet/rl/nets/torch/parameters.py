@@ -1,0 +1,125 @@
+"""All parameters of a network in one flat tensor, all gradients in another: what touches all of them is one operation.
+
+For small networks an optimiser that goes from tensor to tensor takes as long as the network itself. Here a step, a
+clip, a target network's drift and a copy to or from a GPU see one tensor; layers see views of it under their names.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from callsheet.rl.nets.layout import Layout, Parameter
+from callsheet.rl.nets.snapshot import Snapshot, check
+
+
+class Parameters:
+    """The named parameters of a layout, started by a generator: the same seed gives the same numbers."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        *,
+        generator: torch.Generator | None = None,
+        device: torch.device | str = "cpu",
+        trained: bool = True,
+    ) -> None:
+        self._layout = layout
+        start = torch.zeros(layout.size)
+        if generator is not None:
+            for one, view in _views(layout, start):
+                _begin(one, view, generator)
+        self.values = start.to(device)
+        """All parameters, flat. Change it under `torch.no_grad` or through an optimiser."""
+        self.grads = torch.zeros_like(self.values) if trained else torch.zeros(0)
+        """All gradients, flat: `backward` adds to them, `zero` clears them."""
+        self.named: dict[str, Tensor] = {}
+        # Detached views are leaves of their own: autograd then writes each gradient straight to its place, instead of
+        # building a flat tensor of zeros for each view.
+        for one, view in _views(layout, self.values):
+            self.named[one.name] = view.detach().requires_grad_(trained)
+        if trained:
+            for one, view in _views(layout, self.grads):
+                self.named[one.name].grad = view
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.named[name]
+
+    def zero(self) -> None:
+        """Clear all gradients. (Never set a `.grad` to None: it is a view of the flat one.)"""
+        self.grads.zero_()
+
+    def part(self, *names: str) -> tuple[Tensor, Tensor]:
+        """Values and gradients of neighbouring parts ("policy", "value", "q", "torso"), flat: views."""
+        where = self._layout.part(*names)
+        return self.values[where], self.grads[where]
+
+    def snapshot(self, *parts: str) -> dict[str, NDArray[np.generic]]:
+        """Named arrays of all parts, or of some. On a CPU they are views: they change with the next update."""
+        flat = self.values.detach().cpu()
+        return {
+            one.name: view.numpy()
+            for one, view in _views(self._layout, flat)
+            if not parts or one.name.split(".", 1)[0] in parts
+        }
+
+    def load(self, snapshot: Snapshot) -> None:
+        """Take over named arrays, all of them; refuses those of another network and is then unchanged."""
+        self._copy(snapshot, self._layout.parameters)
+
+    def load_part(self, snapshot: Snapshot, *parts: str) -> None:
+        """The same for some parts."""
+        self._copy(snapshot, tuple(o for o in self._layout.parameters if o.name.split(".", 1)[0] in parts))
+
+    def _copy(self, snapshot: Snapshot, parameters: tuple[Parameter, ...]) -> None:
+        check(snapshot, parameters)
+        taken = {one.name for one in parameters}
+        flat = self.values.detach().cpu()
+        for one, view in _views(self._layout, flat):
+            if one.name in taken:
+                np.copyto(view.numpy(), snapshot[one.name], casting="same_kind")
+        if self.values.device.type != "cpu":
+            self.values.copy_(flat)
+
+
+def tensors(
+    arrays: Mapping[str, NDArray[np.generic]], device: torch.device | str = "cpu"
+) -> dict[str, Tensor]:
+    """Arrays as tensors; on a CPU they share memory."""
+    return {name: torch.from_numpy(array).to(device, non_blocking=True) for name, array in arrays.items()}
+
+
+def _views(layout: Layout, flat: Tensor) -> list[tuple[Parameter, Tensor]]:
+    found = []
+    start = 0
+    for one in layout.parameters:
+        found.append((one, flat[start : start + one.size].view(one.shape)))
+        start += one.size
+    return found
+
+
+def _begin(one: Parameter, view: Tensor, generator: torch.Generator) -> None:
+    if not one.gain:
+        view.fill_(one.constant)
+        return
+    # Two critics must differ: each is drawn by itself.
+    stacked = len(one.shape) == 3
+    for matrix in view if stacked else (view,):
+        torch.nn.init.orthogonal_(matrix, one.gain, generator=generator)
+
+
+def _accept_read_only() -> None:
+    """PyTorch warns once, at the first array that may not be written to. Batches are such arrays, and are only read."""
+    array = np.zeros(1, np.float32)
+    array.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.from_numpy(array)
+
+
+_accept_read_only()
