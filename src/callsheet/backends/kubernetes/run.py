@@ -24,7 +24,7 @@ from callsheet.backends.kubernetes.observe import observe
 from callsheet.backends.kubernetes.refusals import Refused, Unreachable
 from callsheet.backends.kubernetes.status import Assessment, Observed, assess, index_of, role_of
 from callsheet.backends.pieces import LogPiece, lines, matching
-from callsheet.errors import UserError
+from callsheet.errors import RetryError, UserError
 
 if TYPE_CHECKING:
     from callsheet.backends.kubernetes.metrics import PodMetrics
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _SLOWEST_LOOK = 5.0
 _LAST_WORDS = 3
 _GOING = 120.0
+_PATIENT = 20
+"""How often a stop is tried again that somebody else's change of the book came before."""
 
 
 class KubernetesRun:
@@ -183,18 +185,22 @@ class KubernetesRun:
 
     def stop(self, *, kill: bool = False, reason: str = "", code: int | None = None) -> None:
         """End every pod; with `kill`, at once."""
-        observed = self._observe(events=False)
-        if assess(observed, time.time()).status.done:
-            return
-        if observed.outcome is None:
-            code = contract.EXIT_STOPPED if code is None else code
-            self._end(Verdict(self.id, "Stopped", reason or "stopped", code, time.time()), observed)
+        code = contract.EXIT_STOPPED if code is None else code
+        verdict = Verdict(self.id, "Stopped", reason or "stopped", code, time.time())
+        for _ in range(_PATIENT):
+            observed = self._observe(events=False)
+            if assess(observed, time.time()).status.done:
+                return
+            if observed.outcome or self._end(verdict, observed):
+                break
+        else:
+            raise RetryError(f"others keep changing the run {self.id}", fix="stop it again")
         if kill:
             pods = [p["metadata"]["name"] for p in observed.pods if not _is_over(p)]
             parallel(lambda pod: self.api.delete("Pod", pod, grace=0), pods)
 
-    def _end(self, verdict: Verdict, observed: Observed | None = None) -> None:
-        """Write down how the run ends, once, then end what still runs."""
+    def _end(self, verdict: Verdict, observed: Observed | None = None) -> bool:
+        """Write down how the run ends, once, then end what still runs. False when the book has changed meanwhile."""
         observed = observed or self._observe(events=False)
         if observed.outcome is None:
             version = observed.book["metadata"]["resourceVersion"]
@@ -204,14 +210,15 @@ class KubernetesRun:
                 self.api.patch("ConfigMap", observed.book["metadata"]["name"], body)
             except Refused as error:
                 if error.code == 409:
-                    return  # somebody else changed the book: the next look tells what they did
+                    return False  # the next look tells what somebody else did
                 raise
         clean = (observed.experiment["spec"].get("lifecycle") or {}).get("cleanPods", "Running")
         if clean == "None" and verdict.phase != "Stopped":
-            return
+            return True
         parallel(self._halt, observed.workloads.values())
         if clean == "All":
             parallel(lambda pod: self.api.delete("Pod", pod["metadata"]["name"]), observed.pods)
+        return True
 
     def _halt(self, workload: Object) -> None:
         """A suspended Job ends its pods and keeps its counts; so does a StatefulSet of none."""

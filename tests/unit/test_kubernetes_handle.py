@@ -1,19 +1,22 @@
-"""What an attached client keeps of a run in a cluster, and gives back when the pods are gone."""
+"""A handle on a run in a cluster: what it keeps and gives back when the pods are gone, and how it stops a run."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
+from test_kubernetes_status import observed, pod
 
 from callsheet.backends.base import LogQuery, Status, Target
 from callsheet.backends.kubernetes.api import Api
 from callsheet.backends.kubernetes.keep import KeptRun
+from callsheet.backends.kubernetes.refusals import Refused
 from callsheet.backends.kubernetes.run import KubernetesRun
 from callsheet.backends.kubernetes.status import Assessment
 from callsheet.backends.pieces import LogPiece
+from callsheet.errors import RetryError
 
 
 @pytest.fixture
@@ -58,3 +61,38 @@ def test_waiting_for_the_end_writes_down_how_it_ended(kept: KeptRun, monkeypatch
     monkeypatch.setattr(run, "_assess", lambda: Assessment(over, None))
     assert run.wait().phase == "Succeeded"
     assert json.loads((kept.folder / "status.json").read_text())["phase"] == "Succeeded"
+
+
+class Busy:
+    """An API server on which others change the book so many times before our change comes."""
+
+    def __init__(self, conflicts: int) -> None:
+        self.conflicts = conflicts
+        self.patched: list[str] = []
+
+    def patch(self, kind: str, name: str, body: Any) -> None:
+        if kind == "ConfigMap" and self.conflicts:
+            self.conflicts -= 1
+            raise Refused(409, "the object has been modified", "the cluster refused")
+        self.patched.append(kind)
+
+
+def stopping(conflicts: int, monkeypatch: pytest.MonkeyPatch) -> Busy:
+    busy = Busy(conflicts)
+    seen = observed(pod("learner"), pod("actor"))
+    seen.book["metadata"]["resourceVersion"] = "1"
+    for workload in seen.workloads.values():
+        workload["metadata"]["name"] = "exp"
+    run = KubernetesRun(cast(Api, busy), "exp", "r1")
+    monkeypatch.setattr(run, "_observe", lambda **_: seen)
+    run.stop()
+    return busy
+
+
+def test_a_stop_is_not_lost_when_somebody_scales_at_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert stopping(3, monkeypatch).patched == ["ConfigMap", "Job", "Job"]
+
+
+def test_a_stop_that_others_always_forestall_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RetryError, match="others keep changing the run r1"):
+        stopping(1000, monkeypatch)
