@@ -207,6 +207,36 @@ def test_a_folder_that_is_too_large_names_its_biggest_files(tmp_path: Path) -> N
         collect(tmp_path, [])
 
 
+def test_data_beside_the_code_is_measured_and_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "images.tar").open("wb") as file:
+        file.truncate(200 << 30)
+    with pytest.raises(InvalidExperiment, match=r"holds 214748.4 MB .* images.tar"):
+        collect(tmp_path, [])
+
+
+def test_a_file_that_cannot_be_read_is_named_and_one_that_went_meanwhile_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "learner.py").write_text("x")
+    (tmp_path / ".learner.py.swp").write_text("x")
+    read = Path.read_bytes
+
+    def reading(path: Path) -> bytes:
+        if path.suffix == ".swp":
+            path.unlink()
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", reading)
+    assert list(collect(tmp_path, [])) == ["learner.py"]
+
+    def refused(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    with pytest.raises(InvalidExperiment, match=r"learner.py' cannot be read: Permission denied\n.*exclude"):
+        collect(tmp_path, [])
+
+
 def test_many_files_are_shared_out_over_several_immutable_maps() -> None:
     code = {f"{i:03}.bin": CodeFile(bytes([255]) * 100_000) for i in range(40)}
     parts = pack("exp", code)

@@ -7,10 +7,11 @@ read-only volume. `collect` reads the folder; packing and rendering are pure.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,12 +65,25 @@ def collect(folder: Path, exclude: list[str]) -> dict[str, CodeFile]:
             f"there is no folder {str(folder)!r}", "name the folder of your code, relative to the file"
         )
     found: dict[str, CodeFile] = {}
-    base = [*LEFT_OUT, *exclude]
-    _walk(folder, "", [("", GitIgnoreSpec.from_lines(base))], found)
-    total = sum(len(file.data) for file in found.values())
+    sizes: dict[str, int] = {}
+    total = 0
+    try:
+        for path, entry in _walk(folder, "", [("", GitIgnoreSpec.from_lines([*LEFT_OUT, *exclude]))]):
+            with contextlib.suppress(FileNotFoundError):  # an editor's own file, gone again already
+                sizes[path] = entry.stat().st_size
+                total += sizes[path]
+                if total > 16 * LARGEST:
+                    break  # far too much already: enough to name the biggest
+                if total <= LARGEST:  # a folder of data sets is not read, only measured
+                    found[path] = CodeFile(Path(entry.path).read_bytes(), os.access(entry.path, os.X_OK))
+    except OSError as error:
+        raise _problem(
+            f"{str(error.filename)!r} cannot be read: {error.strerror}",
+            "leave it out with `workdir.exclude` or .gitignore, or mend its permissions",
+        ) from None
     if total > LARGEST:
-        biggest = sorted(found, key=lambda path: -len(found[path].data))[:3]
-        shown = ", ".join(f"{path} ({len(found[path].data) / 1e6:.1f} MB)" for path in biggest)
+        biggest = sorted(sizes, key=lambda path: -sizes[path])[:3]
+        shown = ", ".join(f"{path} ({sizes[path] / 1e6:.1f} MB)" for path in biggest)
         raise _problem(
             f"the folder {str(folder)!r} holds {total / 1e6:.1f} MB and at most {LARGEST / 1e6:.1f} can be carried; "
             f"the biggest: {shown}",
@@ -79,8 +93,9 @@ def collect(folder: Path, exclude: list[str]) -> dict[str, CodeFile]:
 
 
 def _walk(
-    root: Path, inside: str, ignores: list[tuple[str, GitIgnoreSpec]], found: dict[str, CodeFile]
-) -> None:
+    root: Path, inside: str, ignores: list[tuple[str, GitIgnoreSpec]]
+) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """The files that travel, by their path inside the folder."""
     here = root / inside
     ignore_file = here / ".gitignore"
     if ignore_file.is_file():
@@ -93,11 +108,9 @@ def _walk(
         if any(spec.match_file(shown[len(where) :]) for where, spec in ignores):
             continue
         if folder:
-            _walk(root, f"{path}/", ignores, found)
+            yield from _walk(root, f"{path}/", ignores)
         elif entry.is_file() and Path(entry.path).resolve().is_relative_to(root.resolve()):
-            found[path] = CodeFile(Path(entry.path).read_bytes(), os.access(entry.path, os.X_OK))
-            if sum(len(file.data) for file in found.values()) > 16 * LARGEST:
-                return  # far too much already: enough to name the biggest
+            yield path, entry
 
 
 def _problem(message: str, fix: str) -> InvalidExperiment:
