@@ -97,6 +97,10 @@ def test_status_of_a_run_that_exports_nothing_is_as_it_was(
     assert "metrics" not in json.loads(capsys.readouterr().out)
 
 
+def test_looks_are_a_small_part_of_the_time_and_one_that_hung_does_not_put_off_the_next() -> None:
+    assert [numbers.pause_after(took) for took in (0.01, 2.0, 60.0)] == [2.0, 10.0, 30.0]
+
+
 def test_numbers_of_a_process_that_has_ended_count_only_when_the_run_has(
     run: FakeRun, capsys: pytest.CaptureFixture[str]
 ) -> None:

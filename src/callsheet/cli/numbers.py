@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _EVERY = 2.0
 _BUSY = 5
 """A look that takes long is followed by a pause so many times as long."""
+_LONGEST_PAUSE = 30.0
+"""Not longer, though: what made it slow, such as a cluster that did not answer, may be over."""
 
 
 def of(run: Run, *, ended: bool) -> dict[str, list[Shown]]:
@@ -80,4 +82,9 @@ class Numbers:
         while not self._over.wait(pause) and not shown.done:
             began = time.monotonic()
             shown.numbers = of(shown.run, ended=False)
-            pause = max(_EVERY, _BUSY * (time.monotonic() - began))
+            pause = pause_after(time.monotonic() - began)
+
+
+def pause_after(took: float) -> float:
+    """Seconds until the next look, after one that took so many."""
+    return min(_LONGEST_PAUSE, max(_EVERY, _BUSY * took))
