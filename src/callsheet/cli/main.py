@@ -29,6 +29,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "convert": "Turn a DIJob into an experiment file.",
     },
     "Run": {
+        "train": "Train a policy with a built-in algorithm.",
         "run": "Run experiments and show them until they end.",
         "attach": "Take up a run again that goes on without you.",
         "join": "Start one more member of a role in this terminal.",

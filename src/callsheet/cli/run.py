@@ -31,8 +31,14 @@ def command(
     Ctrl-C stops them gracefully, a second one kills them; on a cluster it only leaves, and the runs go on. With -o,
     the answer on stdout is how the runs ended (with -d: how they began), and log lines go to stderr.
     """
+    return launch(options.load(files, sets), on, form, detach=detach, dry_run=dry_run)
+
+
+def launch(
+    loaded: Sequence[Loaded], on: str, form: str | None, *, detach: bool, dry_run: bool = False
+) -> int:
+    """Check, start, and stay with them."""
     backend = options.backend(on)
-    loaded = options.load(files, sets)
     for item in loaded:
         notes.unused(backend, item.experiment)
     _check(backend, loaded)

@@ -240,6 +240,61 @@ class PolicyClient:
         self.retries = here.counter("policy_client_retries", "Requests that were sent again.")
 
 
+class Acting:
+    """A program that steps environments."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.steps = registry.counter("acting_steps", "Environment steps that count.", shown="steps")
+        self.episodes = registry.counter("acting_episodes", "Episodes that ended.")
+        self.restarts = registry.counter(
+            "acting_simulator_restarts", "Simulators that died or hung and were started anew."
+        )
+        self.broken = registry.counter(
+            "acting_broken_episodes", "Episodes dropped because their simulator died."
+        )
+        self.waiting = registry.counter(
+            "acting_parameters_wait", "Time spent waiting for parameters.", unit="seconds"
+        )
+
+
+class Learning:
+    """A program that learns."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.steps = registry.counter("learning_steps", "Environment steps learnt from.", shown="steps")
+        self.updates = registry.counter("learning_updates", "Updates of the parameters.")
+        self.update_seconds = registry.histogram("learning_update", "Time of one update.", unit="seconds")
+        self.loss = registry.gauge("learning_loss", "The newest loss.")
+        self.episode_return = registry.gauge(
+            "learning_return", "Mean return of the last 20 episodes that actors played.", shown="return"
+        )
+        self.evaluation = registry.gauge(
+            "learning_evaluation", "Mean return of the newest evaluation.", shown="evaluation"
+        )
+        self.hunger = registry.gauge(
+            "learning_hunger", "Part of the time that the learner waited for data, lately.", shown="hunger"
+        )
+        self.staleness = registry.gauge(
+            "learning_staleness", "Mean age of the newest batch's policy, in updates.", shown="lag"
+        )
+        self.left = registry.gauge(
+            "learning_left",
+            "Time until the end as far as the settings tell; else 0.",
+            unit="seconds",
+            shown="left",
+        )
+        self.checkpoint_steps = registry.gauge("learning_checkpoint_steps", "Steps in the newest checkpoint.")
+        self.checkpoint_bytes = registry.gauge(
+            "learning_checkpoint", "Size of the newest checkpoint.", unit="bytes"
+        )
+        self.checkpoint_seconds = registry.histogram(
+            "learning_checkpoint", "Time of one checkpoint.", unit="seconds"
+        )
+        self.checkpoint_failures = registry.counter(
+            "learning_checkpoint_failures", "Times that results could not be stored."
+        )
+
+
 BY_ENDPOINT: Final = (
     Transport,
     TrajectoryWriter,
@@ -260,6 +315,10 @@ def groups() -> dict[str, list[Definition]]:
         registry = Registry()
         endpoint_group(registry, "trajectories")
         found[str(endpoint_group.__doc__)] = registry.definitions()
+    for group in (Acting, Learning):
+        registry = Registry()
+        group(registry)
+        found[str(group.__doc__)] = registry.definitions()
     registry = Registry()
     add_process_metrics(registry)
     dropped(registry)

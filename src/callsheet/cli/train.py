@@ -1,0 +1,157 @@
+"""`callsheet train`: a built-in algorithm on an environment, as an experiment that is written and run at once."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from callsheet.cli import options, output, run
+from callsheet.errors import UserError
+
+if TYPE_CHECKING:
+    from callsheet.rl.settings import Training
+
+
+@click.command()
+@click.argument("algorithm")
+@click.option("--env", "environment", metavar="ENV", help="A Gymnasium id, or package.module:factory.")
+@click.option(
+    "--env-option",
+    "env_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Passed to the environment; repeatable.",
+)
+@click.option("--actors", default=2, show_default=True, metavar="N", help="Processes that play.")
+@click.option("--seed", default=0, show_default=True, metavar="N", help="Of everything drawn by chance.")
+@click.option("--stop-steps", type=int, metavar="N", help="End after so many environment steps.")
+@click.option("--stop-seconds", type=float, metavar="S", help="End after so much training.")
+@click.option("--stop-return", type=float, metavar="R", help="End when an evaluation has this mean return.")
+@click.option(
+    "--stop-sampled", type=float, metavar="R", help="End when the last 20 played episodes have this mean."
+)
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Change a setting (see --settings); repeatable.",
+)
+@click.option("--settings", is_flag=True, help="Print the algorithm's settings for this ENV, and end.")
+@click.option("--evaluate-every", default=5.0, show_default=True, metavar="S", help="0: no evaluator.")
+@click.option("--episodes", default=20, show_default=True, metavar="N", help="Of each evaluation.")
+@click.option("--checkpoint-every", default=60.0, show_default=True, metavar="S", help="Seconds between two.")
+@click.option("--name", default="", help="Of the experiment; by itself ALGORITHM-ENV.")
+@click.option("--storage", default="", metavar="URL", help="Where results go; by itself the folder runs/.")
+@click.option("--image", default="", help="For Kubernetes: what the learner runs in.")
+@click.option("--actor-image", default="", help="The same for actors and evaluator, when it is another.")
+@click.option("--gpus", default=0, metavar="N", help="For the learner.")
+@click.option(
+    "--learner-cpus", default="", metavar="CPUS", help="What the learner asks for, and its threads."
+)
+@click.option("--actor-cpus", default="", metavar="CPUS", help="The same for each actor.")
+@click.option("--render", is_flag=True, help="Print the experiment's file instead of running it.")
+@click.option("-d", "--detach", is_flag=True, help="Leave it running and give the terminal back.")
+@options.on
+@options.form("json", "yaml", "name")
+def command(
+    algorithm: str, render: bool, detach: bool, settings: bool, on: str, form: str | None, **wish: Any
+) -> int:
+    """Train a policy with a built-in ALGORITHM: impala, ppo, dqn or sac.
+
+    `callsheet train impala --env CartPole-v1 --actors 2` writes an experiment with a learner, actors and an evaluator,
+    runs it and shows it until it ends; --render prints that file, which can be edited, kept, and given to `callsheet
+    run -f` or kubectl. Results are where `callsheet run` puts them: checkpoints, evaluations, the learning curve.
+    """
+    from callsheet.recipes.training import Wishes, experiment
+
+    training = _training(algorithm, wish)
+    if settings:
+        from callsheet.cli import training_settings
+
+        output.answer(training_settings.table(training))
+        return 0
+    text = experiment(
+        training,
+        Wishes(
+            name=wish["name"],
+            evaluator=wish["evaluate_every"] > 0,
+            storage=wish["storage"],
+            image=wish["image"],
+            actor_image=wish["actor_image"],
+            gpus=wish["gpus"],
+            learner_cpus=wish["learner_cpus"],
+            actor_cpus=wish["actor_cpus"],
+        ),
+    )
+    if render:
+        output.answer(text)
+        return 0
+    from callsheet.plan.load import load
+
+    _find_our_python()
+    return run.launch(load(["-"], stdin=io.StringIO(text)), on, form, detach=detach)
+
+
+def _training(algorithm: str, wish: dict[str, Any]) -> Training:
+    try:
+        from callsheet.rl import settings as told
+        from callsheet.rl.algorithms import algorithm as find
+        from callsheet.rl.envs.find import family_of
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"training needs {error.name}, which is not installed", fix="pip install 'callsheet[torch]'"
+        ) from None
+    find(algorithm)
+    if not wish["environment"]:
+        raise UserError("a training needs an environment", fix="--env CartPole-v1")
+    return told.Training(
+        algorithm=algorithm,
+        env=wish["environment"],
+        options=dict(_pair(text, "--env-option") for text in wish["env_options"]),
+        family=family_of(wish["environment"]),
+        actors=wish["actors"],
+        seed=wish["seed"],
+        stop=told.Stop(
+            steps=wish["stop_steps"],
+            seconds=wish["stop_seconds"],
+            goal=wish["stop_return"],
+            sampled=wish["stop_sampled"],
+        ),
+        evaluation=told.Evaluation(every=wish["evaluate_every"] or 5.0, episodes=wish["episodes"]),
+        checkpoints=told.Checkpoints(every=wish["checkpoint_every"]),
+        settings=_nested(_pair(text, "--set") for text in wish["sets"]),
+    )
+
+
+def _pair(text: str, option: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UserError(f"{option} {text} is not NAME=VALUE", fix=f"such as {option} learning_rate=0.001")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _nested(pairs: Any) -> dict[str, Any]:
+    """``network.lstm=128`` changes one field of the network."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        *above, last = name.split(".")
+        place = found
+        for word in above:
+            place = place.setdefault(word, {})
+        place[last] = value
+    return found
+
+
+def _find_our_python() -> None:
+    """The roles of a training are our own programs: `python` is the one that runs this command."""
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"

@@ -1,0 +1,110 @@
+"""A training as an experiment: the file that one would write by hand to run the built-in roles."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from callsheet import contract
+from callsheet.errors import UserError
+from callsheet.rl.algorithms import algorithm
+from callsheet.rl.settings import Training
+from callsheet.spec.dump import dump
+
+FILE = "train.json"
+_LONGEST = 30
+"""Letters of a name that is made of an algorithm and an environment."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """How a training is to be run; what it learns is in its `Training`."""
+
+    name: str = ""
+    evaluator: bool = True
+    storage: str = ""
+    image: str = ""
+    """For the learner, and for all roles that have no other."""
+    actor_image: str = ""
+    gpus: int = 0
+    learner_cpus: str = ""
+    actor_cpus: str = ""
+
+
+def experiment(training: Training, wishes: Wishes) -> str:
+    """The experiment as YAML. Every setting is in it: the file says all that the run depends on."""
+    if training.actors < 1:
+        raise UserError(f"a training needs an actor, not {training.actors}", fix="--actors 2")
+    chosen = algorithm(training.algorithm)
+    whole = msgspec.structs.replace(training, settings=msgspec.to_builtins(chosen.settings(training)))
+    spec: dict[str, Any] = {}
+    if wishes.image:
+        spec["image"] = wishes.image
+    if wishes.storage:
+        spec["storage"] = wishes.storage
+    spec["files"] = {FILE: whole.encode()}
+    spec["roles"] = [_learner(wishes), _actor(training, wishes)]
+    if wishes.evaluator:
+        spec["roles"].append(_evaluator(wishes))
+    spec["lifecycle"] = {"success": ["learner"]}
+    return dump(
+        {
+            "apiVersion": contract.API_VERSION,
+            "kind": contract.KIND,
+            "metadata": {"name": wishes.name or default_name(training)},
+            "spec": spec,
+        }
+    )
+
+
+def default_name(training: Training) -> str:
+    """Such as impala-cartpole-v1."""
+    env = training.env.rsplit(":", 1)[-1].rsplit("/", 1)[-1]
+    words = re.sub(r"[^a-z0-9]+", "-", f"{training.algorithm}-{env}".lower())
+    return words[:_LONGEST].strip("-")
+
+
+def _role(name: str, cpus: str, image: str = "") -> dict[str, Any]:
+    """What all have: a program, threads as many as it may use, and a way back after a failure."""
+    found: dict[str, Any] = {"name": name}
+    if image:
+        found["image"] = image
+    found["command"] = ["python", "-m", "callsheet.rl.roles", name, f"{{files.{FILE}}}"]
+    threads = str(max(1, int(_cores(cpus)))) if cpus else "1"
+    found["env"] = [{"name": "OMP_NUM_THREADS", "value": threads}]
+    if cpus:
+        found["resources"] = {"requests": {"cpu": cpus}}
+    found["restart"] = {"policy": "OnFailure", "limit": 20}
+    return found
+
+
+def _learner(wishes: Wishes) -> dict[str, Any]:
+    found = _role("learner", wishes.learner_cpus)
+    found["binds"] = [{"name": "trajectories"}, {"name": "parameters"}, {"name": "evaluations"}]
+    if wishes.gpus:
+        found.setdefault("resources", {})["limits"] = {"nvidia.com/gpu": wishes.gpus}
+    return found
+
+
+def _actor(training: Training, wishes: Wishes) -> dict[str, Any]:
+    found = _role("actor", wishes.actor_cpus, wishes.actor_image)
+    found["replicas"] = training.actors
+    if not algorithm(training.algorithm).in_step:
+        found["scale"] = {"min": 1, "max": max(64, training.actors)}
+    found["connects"] = ["trajectories", "parameters"]
+    return found
+
+
+def _evaluator(wishes: Wishes) -> dict[str, Any]:
+    found = _role("evaluator", "", wishes.actor_image)
+    found["connects"] = ["parameters", "evaluations"]
+    return found
+
+
+def _cores(text: str) -> float:
+    from callsheet.spec.quantity import parse_quantity
+
+    return float(parse_quantity(text))

@@ -1,0 +1,1 @@
+"""Playing environments with a policy: rollouts for learners, episodes for evaluators."""

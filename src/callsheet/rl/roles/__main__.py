@@ -1,0 +1,41 @@
+"""Runs one role of a training."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import sys
+
+from callsheet.errors import CallsheetError
+from callsheet.rl.settings import read
+from callsheet.runtime import Context
+
+ROLES = {
+    "learner": "learns from what the actors play, publishes parameters, writes checkpoints",
+    "actor": "plays environments with the newest policy",
+    "evaluator": "judges the newest policy on episodes of its own",
+}
+
+
+def main() -> int:
+    """The role's exit code: 0 when its work is done or it was asked to stop."""
+    parser = argparse.ArgumentParser(prog="python -m callsheet.rl.roles", description=__doc__)
+    parser.add_argument("role", choices=ROLES, help="; ".join(f"{k}: {v}" for k, v in ROLES.items()))
+    parser.add_argument(
+        "file", help="the training's file, as `callsheet train --render` puts it into an experiment"
+    )
+    wish = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    try:
+        training = read(wish.file)
+        with Context.from_env() as context:
+            importlib.import_module(f"callsheet.rl.roles.{wish.role}").run(context, training)
+    except CallsheetError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""What a training is told, by one file that a person may edit: what all algorithms share, and the algorithm's own part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from callsheet.errors import UserError
+from callsheet.rl.spaces import Family
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A group of settings; each says under its field what it does."""
+
+
+class Stop(Settings, frozen=True, kw_only=True):
+    """When a training has ended well. Whatever comes first; nothing said: never."""
+
+    steps: int | None = None
+    """Environment steps of all actors together."""
+    seconds: float | None = None
+    """Time spent training, over all attempts."""
+    goal: float | None = None
+    """Mean return of the evaluator's newest evaluation."""
+    sampled: float | None = None
+    """Mean return of the last 20 episodes that actors played while exploring."""
+
+
+class Evaluation(Settings, frozen=True, kw_only=True):
+    """What the evaluator does beside the training."""
+
+    every: float = 5.0
+    """Seconds from the end of an evaluation to the next one; a policy that has not changed is not evaluated again."""
+    episodes: int = 20
+    """Episodes of one evaluation, with seeds that actors never use."""
+    videos: int = 0
+    """Episodes of each evaluation that are kept as videos."""
+
+
+class Checkpoints(Settings, frozen=True, kw_only=True):
+    """What is kept so that the next attempt goes on."""
+
+    every: float = 60.0
+    """Seconds between two; one is written at the end and on SIGTERM too."""
+    keep: int = 3
+    """The newest so many stay; the one with the best evaluation stays as well."""
+
+
+class Training(Settings, frozen=True, kw_only=True):
+    """The whole file."""
+
+    algorithm: str
+    """impala, ppo, dqn or sac."""
+    env: str
+    """A Gymnasium id, or `package.module:factory`."""
+    options: dict[str, Any] = {}
+    """Passed to the environment."""
+    family: Family = "other"
+    """Whose defaults the settings below have that are not said: classic, atari, mujoco or other."""
+    actors: int = 1
+    """How many actors there are: algorithms that go in step wait for all of them."""
+    seed: int = 0
+    """Of everything that is drawn by chance: weights, environments, actions, the order of samples."""
+    stop: Stop = Stop()
+    evaluation: Evaluation = Evaluation()
+    checkpoints: Checkpoints = Checkpoints()
+    settings: dict[str, Any] = {}
+    """The algorithm's own; those that are not said have the defaults of the family."""
+
+    def encode(self) -> str:
+        """As the text of a file."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=2).decode() + "\n"
+
+
+def read(path: str | Path) -> Training:
+    """A training's file, checked."""
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=Training)
+    except OSError as error:
+        raise UserError(
+            f"the training's file {path} cannot be read: {error.strerror}",
+            fix="`callsheet train ... --render` writes an experiment that has one",
+        ) from None
+    except msgspec.MsgspecError as error:
+        raise UserError(f"{path} is no training: {error}", fix="mend it, or render it anew") from None
+
+
+def convert(values: dict[str, Any], kind: type[msgspec.Struct], what: str) -> Any:
+    """Values as a group of settings; a mistake names the field."""
+    known = [one.name for one in msgspec.structs.fields(kind)]
+    for name in values:
+        if name not in known:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, known, 1)
+            raise UserError(
+                f"{what} has no setting {name!r}",
+                fix=f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}",
+            )
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        raise UserError(f"{what}: {error}", fix="see `callsheet train ALGORITHM --settings`") from None
