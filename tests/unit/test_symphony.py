@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_backend import FakeBackend, FakeRun
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from callsheet.backends.base import Status
 from callsheet.compat.symphony.engine import Cluster
 from callsheet.compat.symphony.kube import (
     GKEDispatcher,
@@ -326,6 +328,31 @@ def test_tmux_lines_run_in_one_shell_after_the_preamble(tmp_path: Path) -> None:
     assert env(made)["B"] == "2"
     assert exp.to_callsheet().spec.spec.workdir.path == str(tmp_path)
     assert type(exp).load_json_str(exp.dump_json_str()).compile() == exp.compile()
+    for kind in ("json", "yaml"):
+        file = tmp_path / f"exp.{kind}"
+        getattr(exp, f"dump_{kind}_file")(file)
+        assert getattr(type(exp), f"load_{kind}_file")(file).compile() == exp.compile()
+
+
+@pytest.mark.parametrize(("usual", "shown"), [("kubernetes", " --on local"), ("local", "")])
+def test_a_launch_says_how_to_look_at_it_from_a_terminal_with_these_settings(
+    usual: str,
+    shown: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv("CALLSHEET_ON", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "callsheet").mkdir()
+    (tmp_path / "callsheet" / "config.toml").write_text(f'on = "{usual}"')
+    run = FakeRun(Status(experiment="earlier", run="r1", phase="Running"))
+    cluster = TmuxCluster()
+    monkeypatch.setattr(cluster, "_backend", lambda: FakeBackend(run))
+    exp = cluster.new_experiment("hello")
+    exp.new_process("server", cmds="true")
+    cluster.launch(exp)
+    assert f"  callsheet status{shown} r1\n" in capsys.readouterr().out
 
 
 def test_a_subprocess_line_is_split_as_a_shell_splits_it() -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from callsheet.backends import settings
 from callsheet.backends.base import Backend, Run, Status, backend
 from callsheet.compat.symphony.base import no_counterpart
 from callsheet.compat.symphony.looking import Looking
@@ -59,8 +60,9 @@ class Cluster(Looking):
         run = target.start(
             experiment.spec, base=experiment.base, source=experiment.to_yaml(), detach=self.detached
         )
-        # The command line looks at this machine unless told otherwise, whatever the script asks for.
-        there = "" if target.name == default_backend("local") else f" --on {target.name}"
+        # The command line looks where the user's settings say, whatever the script asks for.
+        usual = default_backend(settings.load().on or "local")
+        there = "" if target.name == usual else f" --on {target.name}"
         print(
             f"launched {run.experiment}/{run.id}\n  callsheet status{there} {run.id}\n"
             f"  callsheet logs{there} {run.id} -f\n  callsheet stop{there} {run.id}"

@@ -133,7 +133,10 @@ class Looking(ABC):
             )
         run = self._run(experiment_name)
         if run.status().backend != "local":
-            raise UserError("transfer_file works on this machine only", fix="use kubectl cp")
+            raise UserError(
+                "transfer_file works on this machine only",
+                fix=f"callsheet cp {run.id} FROM TO, with ROLE/0:PATH for the side that is in the cluster",
+            )
         # A process of this machine sees the same files: copying beside it resolves its relative paths.
         if src_process is not None:
             target = self._target(experiment_name, src_process, src_process_group)
