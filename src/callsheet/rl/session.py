@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-import callsheet
 from callsheet.errors import RetryError, UserError
 from callsheet.metrics.wellknown import Learning
 from callsheet.rl.checkpoints import Checkpoints
@@ -221,8 +220,8 @@ class Session:
 
 def versions() -> dict[str, str]:
     """Of all that a result depends on."""
-    found = {"python": platform.python_version(), "callsheet": callsheet.__version__}
-    for name in ("numpy", "torch", "gymnasium", "ale-py", "mujoco", "envpool"):
+    found = {"python": platform.python_version()}
+    for name in ("callsheet", "numpy", "torch", "gymnasium", "ale-py", "mujoco", "envpool"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:
