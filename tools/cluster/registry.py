@@ -7,6 +7,7 @@ that is. The blobs are kept in the cache, so that a second cluster, or tomorrow'
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 from tools.cluster.state import Cluster
@@ -15,6 +16,8 @@ from tools.cluster.versions import cache
 
 HOST = "registry.callsheet.dev"
 PORT = 5000
+LARGEST = 4 << 30
+"""Bytes of blobs that are kept from one cluster to the next."""
 
 
 def reference(name: str) -> str:
@@ -27,15 +30,24 @@ def push_target(cluster: Cluster, name: str) -> str:
     return f"docker://{cluster.api_host}:{PORT}/{name}"
 
 
+def storage() -> Path:
+    return cache() / "registry"
+
+
+def forget_when_large() -> None:
+    """Remove all blobs once they are too many; to be called while no registry runs. What is missing is pushed again."""
+    if sum(path.stat().st_size for path in storage().rglob("*") if path.is_file()) > LARGEST:
+        shutil.rmtree(storage())
+
+
 def part(cluster: Cluster) -> Part:
     config = cluster.folder / "registry.json"
-    storage = cache() / "registry"
-    storage.mkdir(parents=True, exist_ok=True)
+    storage().mkdir(parents=True, exist_ok=True)
     config.write_text(
         json.dumps(
             {
                 "version": 0.1,
-                "storage": {"filesystem": {"rootdirectory": str(storage)}, "delete": {"enabled": True}},
+                "storage": {"filesystem": {"rootdirectory": str(storage())}, "delete": {"enabled": True}},
                 "http": {"addr": f"{cluster.api_host}:{PORT}"},
                 "log": {"level": "warn", "accesslog": {"disabled": True}},
             }
