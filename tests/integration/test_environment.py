@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from localrun import PYTHON, backend, experiment, lines, program, python, running, until_running
+from localrun import (
+    PYTHON,
+    backend,
+    experiment,
+    lines,
+    program,
+    python,
+    running,
+    until_all_spoke,
+    until_running,
+)
 
 from callsheet.errors import InvalidExperiment, UserError
 
@@ -201,7 +211,7 @@ def test_gpus_are_handed_out_once_also_between_runs(folder: Path, monkeypatch: p
         "-S",
         "-u",
         "-c",
-        "import os,time; print(os.environ['CUDA_VISIBLE_DEVICES']); time.sleep(1000)",
+        "import os,time; print('sees', os.environ['CUDA_VISIBLE_DEVICES'].split(',')); time.sleep(1000)",
     ]
     learner = {
         "name": "learner",
@@ -211,12 +221,9 @@ def test_gpus_are_handed_out_once_also_between_runs(folder: Path, monkeypatch: p
     }
     actor = {"name": "actor", "command": show}
     with running(experiment(learner, actor), folder) as run:
-        until_running(run)
-        seen = [r.containers[0].last_line for r in run.status().replicas]
-        while len([line for line in seen if line]) < 2:
-            seen = [r.containers[0].last_line for r in run.status().replicas]
-        assert sorted(seen[:2]) == ["4", "5"]
-        assert seen[2] == "", "a replica that asks for no GPU sees none"
+        seen = {r.name: r.containers[0].last_line for r in until_all_spoke(run).replicas}
+        assert sorted([seen["learner/0"], seen["learner/1"]]) == ["sees ['4']", "sees ['5']"]
+        assert seen["actor/0"] == "sees ['']", "a replica that asks for no GPU sees none"
         greedy = {**learner, "resources": {"limits": {"nvidia.com/gpu": 1}}}
         with pytest.raises(UserError, match="asks for 1 GPUs and 0 are free"):
             backend("local").start(experiment(greedy), base=folder)
