@@ -31,12 +31,13 @@ def make(
     of them. Equal seeds give equal episodes; every environment has a seed of its own, and two actors share none when
     their seeds differ.
 
-    With `isolate` the environments live in processes of their own (`processes` of them, by default one per processor): one
-    that dies, raises an error, or takes longer than `step_timeout` seconds for a step (`start_timeout` for starting) is
-    killed and started again. By default that is so for everything that is not Gymnasium's own, ale-py's or EnvPool's.
+    With `isolate` the environments live in processes of their own (`processes` of them; by default one per processor, and
+    one for what is a vector already): one that dies, raises an error, or takes longer than `step_timeout` seconds for a
+    step (`start_timeout` for starting) is killed and started again. By default that is so for everything that is not
+    Gymnasium's own, ale-py's or EnvPool's.
     """
     from callsheet.rl.envs.build import RGB, build
-    from callsheet.rl.envs.find import is_trusted
+    from callsheet.rl.envs.find import is_native, is_trusted
 
     _check(env, count, options, step_timeout, start_timeout)
     if render_mode not in (None, RGB):
@@ -55,7 +56,7 @@ def make(
         Wish(env, count, seed, options, render_mode),
         step_timeout=step_timeout,
         start_timeout=start_timeout,
-        processes=processes,
+        processes=processes or (1 if is_native(env) else None),
     )
 
 

@@ -105,7 +105,7 @@ class Child:
         """Tell it to close its simulators and end."""
         self._connection.close()
 
-    def end(self) -> None:
+    def end(self, limit: float) -> None:
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(FAREWELL)
+            self._process.wait(max(0.0, limit - time.monotonic()))
         self.kill()

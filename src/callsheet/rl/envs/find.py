@@ -59,6 +59,11 @@ class Factory:
     call: Callable[..., Any]
 
 
+def family_of(name: str) -> Family:
+    """Whose defaults suit an environment, without making it or importing a module of the user's."""
+    return "other" if ":" in name else registered(name).family
+
+
 def is_trusted(name: str) -> bool:
     """Whether it may live in this process. A module of the user's is not even imported to find that out."""
     module, colon, _ = name.rpartition(":")
@@ -93,7 +98,7 @@ def find(name: str) -> Registered | Pool | Factory:
         offered = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise UserError(
             f"{name!r}: the module {module_name} has nothing to call {inner!r}, and registers no such environment",
-            fix=_near(inner, [*offered, *gym.registry]) or f"define {inner} in {module_name}",
+            fix=near(inner, [*offered, *gym.registry]) or f"define {inner} in {module_name}",
         )
     return Factory(target)
 
@@ -111,7 +116,7 @@ def registered(name: str) -> Registered:
         raise UserError(
             f"the game {name!r} needs ale-py, which is not installed", fix="pip install 'callsheet[atari]'"
         )
-    fix = _near(name, gym.registry) or "write an id that Gymnasium lists, or module:factory"
+    fix = near(name, gym.registry) or "write an id that Gymnasium lists, or module:factory"
     raise UserError(f"there is no environment called {name!r}", fix=fix)
 
 
@@ -122,8 +127,8 @@ def explain_missing(name: str, error: BaseException) -> UserError:
     if not library and "mujoco" in str(error).lower():
         library = "mujoco"
     extra = _EXTRAS.get(library)
-    said = re.search(r"`(pip install [^`]+)`", str(error))
-    fix = f"pip install 'callsheet[{extra}]'" if extra else said[1] if said else f"install {library}"
+    said = re.findall(r"`(pip install [^`]+)`", str(error))
+    fix = f"pip install 'callsheet[{extra}]'" if extra else said[-1] if said else f"install {library}"
     return UserError(f"{name} needs {library or 'a library'}, which is not installed", fix=fix)
 
 
@@ -134,14 +139,15 @@ def check_options(name: str, given: Iterable[str], known: Iterable[str]) -> None
         if option not in known:
             raise UserError(
                 f"{name} has no option {option!r}",
-                fix=_near(option, known) or f"it takes {', '.join(known) or 'none'}",
+                fix=near(option, known) or f"it takes {', '.join(known) or 'none'}",
             )
 
 
-def _near(word: str, known: Iterable[str]) -> str:
+def near(word: str, known: Iterable[str]) -> str:
+    """`did you mean 'this'?`, if anything comes near."""
     by_case = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(word.lower(), by_case, 1, cutoff=0.6)
-    return f"did you mean {by_case[near[0]]!r}?" if near else ""
+    found = difflib.get_close_matches(word.lower(), by_case, 1, cutoff=0.6)
+    return f"did you mean {by_case[found[0]]!r}?" if found else ""
 
 
 def _import(module: str, name: str) -> Any:

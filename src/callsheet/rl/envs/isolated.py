@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from itertools import pairwise
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from callsheet.errors import RetryError, UserError
 from callsheet.rl.envs import worker as there
 from callsheet.rl.envs.base import Observations, Step, seed_of
-from callsheet.rl.envs.child import Child, Lost
+from callsheet.rl.envs.child import FAREWELL, Child, Lost
 from callsheet.rl.envs.memory import Shared, anonymous
 from callsheet.rl.envs.share import processors
 
@@ -47,17 +48,18 @@ class Isolated:
         self._lives = [0] * number
         self._barren = [0] * number
         try:
-            self._children = [self._spawn(index) for index in range(number)]
+            for index in range(number):
+                self._children.append(self._spawn(index))
             limit = time.monotonic() + start_timeout
             told = [child.hello(limit) for child in self._children]
         except Lost as lost:
-            self.close()
+            self._abandon()
             raise UserError(
                 f"{wish.env} could not be started: {lost}",
                 fix="see what it printed above; isolate=False shows the whole error",
             ) from None
         except BaseException:
-            self.close()
+            self._abandon()
             raise
         self.spaces = told[0]
         self._shared = Shared(self._memory, self.spaces, self.count)
@@ -124,14 +126,14 @@ class Isolated:
         reset = there.RESET + msgspec.json.encode(there.Reset())
         while True:
             self._children[index].kill()
-            self._lives[index] += 1
-            self._barren[index] += 1
-            self.restarts += 1
-            if self._barren[index] > PATIENCE:
+            if self._barren[index] == PATIENCE:
                 raise RetryError(
                     f"{self._wish.env} was started again {PATIENCE} times without a single step: {lost}",
                     fix="see what it printed above; isolate=False shows the whole error",
                 )
+            self._lives[index] += 1
+            self._barren[index] += 1
+            self.restarts += 1
             log.warning("%s: %s; it is started again (restart %d)", self._wish.env, lost, self.restarts)
             limit = time.monotonic() + self._start_timeout
             try:
@@ -148,6 +150,10 @@ class Isolated:
                 lost = again
 
     def frame(self) -> NDArray[np.uint8]:
+        if self._wish.render_mode is None:
+            raise UserError(
+                f"there are no pictures of {self._wish.env}", fix='make it with render_mode="rgb_array"'
+            )
         child = self._children[0]
         child.send(there.FRAME)
         try:
@@ -157,8 +163,21 @@ class Isolated:
             raise RetryError(f"there is no picture of {self._wish.env}: {lost}") from None
 
     def close(self) -> None:
+        """Simulators have a moment to end in good order, all of them the same one."""
         for child in self._children:
             child.hang_up()
+        limit = time.monotonic() + FAREWELL
         for child in self._children:
-            child.end()
+            child.end(limit)
+        self._forget()
+
+    def _abandon(self) -> None:
+        for child in self._children:
+            child.kill()
+        self._forget()
+
+    def _forget(self) -> None:
         self._children = []
+        if self._memory >= 0:
+            os.close(self._memory)
+            self._memory = -1

@@ -96,7 +96,8 @@ class Plain:
         return info.get(MASK) if isinstance(self._words.action, Discrete) else None
 
     def frame(self) -> NDArray[np.uint8]:
-        picture = self._envs[0].render()
+        shown = self._envs[0].render_mode == "rgb_array"
+        picture = self._envs[0].render() if shown else None
         if not isinstance(picture, np.ndarray):
             raise UserError(
                 "there are no pictures of this environment", fix='make it with render_mode="rgb_array"'

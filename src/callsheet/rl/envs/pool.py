@@ -5,16 +5,18 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from callsheet.errors import UserError
-from callsheet.rl.envs.find import ENVPOOL, check_options
+from callsheet.rl.envs.find import ENVPOOL, check_options, near
 from callsheet.rl.envs.native import Native
 from callsheet.rl.envs.translate import Translation
 from callsheet.rl.spaces import Family
+
+_OURS: Final = ("num_envs", "batch_size", "seed", "env_seed", "task", "base_path")
 
 
 def build(task: str, count: int, *, name: str, seed: int, first: int, options: Mapping[str, Any]) -> Native:
@@ -22,11 +24,14 @@ def build(task: str, count: int, *, name: str, seed: int, first: int, options: M
         library = importlib.import_module(ENVPOOL)
     except ImportError as error:
         raise UserError(f"{name} needs EnvPool, which is not installed", fix="pip install envpool") from error
-    tasks = library.list_all_envs()
-    if task not in tasks:
-        check_options("EnvPool", [task], tasks)
-    family: Family = "atari" if "Atari" in type(spec := library.make_spec(task)).__name__ else "other"
-    check_options(name, options, [*spec.config._fields, "max_episode_steps"])
+    if task not in (tasks := library.list_all_envs()):
+        raise UserError(
+            f"EnvPool has no task {task!r}",
+            fix=near(task, tasks) or "write one that envpool.list_all_envs() has",
+        )
+    spec = library.make_spec(task)
+    family: Family = "atari" if "Atari" in type(spec).__name__ else "other"
+    check_options(name, options, [field for field in spec.config._fields if field not in _OURS])
     with warnings.catch_warnings():
         # It rounds the limits of its own spaces, and Gymnasium says so each time.
         warnings.simplefilter("ignore")

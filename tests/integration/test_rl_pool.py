@@ -1,0 +1,91 @@
+"""EnvPool is used when it is asked for. It is a gigabyte with all its pictures, so a small double stands in for it here."""
+
+from __future__ import annotations
+
+import sys
+from collections import namedtuple
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from callsheet.errors import UserError
+from callsheet.rl.envs import make, spaces_of
+from callsheet.rl.spaces import Array, Discrete
+
+CONFIG = ("num_envs", "batch_size", "seed", "max_episode_steps", "task")
+
+
+class AtariEnvSpec:
+    config = namedtuple("Config", CONFIG)(1, 1, 0, 500, "")
+
+
+class Double:
+    """Behaves as EnvPool 1.2: spaces of a single environment, a seed at its making alone, 32-bit actions."""
+
+    def __init__(
+        self, task: str, *, env_type: str, num_envs: int, seed: int, max_episode_steps: int = 500
+    ) -> None:
+        assert env_type == "gymnasium"
+        self._inner = gym.make_vec(
+            task, num_envs, vectorization_mode="vector_entry_point", max_episode_steps=max_episode_steps
+        )
+        self._seed = seed
+        self.observation_space, self.action_space = (
+            self._inner.single_observation_space,
+            self._inner.single_action_space,
+        )
+
+    def reset(self) -> Any:
+        return self._inner.reset(seed=self._seed)
+
+    def step(self, actions: Any) -> Any:
+        assert actions.dtype == np.int32
+        return self._inner.step(actions)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+@pytest.fixture(autouse=True)
+def envpool(monkeypatch: pytest.MonkeyPatch) -> None:
+    double = SimpleNamespace(
+        list_all_envs=lambda: ["CartPole-v1", "Pong-v5"],
+        make_spec=lambda task: (
+            AtariEnvSpec() if task == "Pong-v5" else SimpleNamespace(config=AtariEnvSpec.config)
+        ),
+        make=Double,
+    )
+    monkeypatch.setitem(sys.modules, "envpool", double)
+
+
+def test_its_environments_are_as_all_others() -> None:
+    envs = make("envpool:CartPole-v1", 3, seed=1, options={"max_episode_steps": 4})
+    begin = envs.reset()["observation"]
+    assert begin.shape == (3, 4)
+    seen = [envs.step(np.ones(3, np.int64)) for _ in range(5)]
+    assert [step.truncated.all() for step in seen] == [False, False, False, True, False]
+    assert seen[4].first.all()
+    assert not seen[4].valid.any()
+    assert np.array_equal(envs.reset(1)["observation"], begin)
+    assert not np.array_equal(envs.reset(2)["observation"], begin)
+    envs.close()
+    look = spaces_of("envpool:CartPole-v1")
+    assert (look.action, look.family) == (Discrete(2), "other")
+    assert look.observations == {"observation": Array("float32", (4,))}
+
+
+@pytest.mark.parametrize(
+    ("env", "how", "says", "fix"),
+    [
+        ("envpool:Pond-v5", {}, "no task 'Pond-v5'", "did you mean 'Pong-v5'?"),
+        ("envpool:CartPole-v1", {"options": {"seed": 3}}, "no option 'seed'", "it takes max_episode_steps"),
+        ("envpool:CartPole-v1", {"render_mode": "rgb_array"}, "no pictures", "Gymnasium"),
+    ],
+)
+def test_mistakes_are_told(env: str, how: dict[str, Any], says: str, fix: str) -> None:
+    with pytest.raises(UserError, match=says) as raised:
+        make(env, 1, seed=0, **how)
+    assert fix in raised.value.fix
