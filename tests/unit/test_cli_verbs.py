@@ -47,6 +47,32 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
 
 
 @pytest.mark.usefixtures("backend")
+def test_attaching_to_a_run_that_has_ended_says_how_in_the_wanted_form(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call(["attach", ENDED, "-o", "json"]) == 3
+    out, err = capsys.readouterr()
+    assert (json.loads(out)["run"], json.loads(out)["phase"]) == (ENDED, "Failed")
+    assert "bandit Failed" in err
+    assert call(["attach", ENDED]) == 3
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.usefixtures("backend")
+def test_a_dry_run_answers_in_the_wanted_form(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(
+        "apiVersion: callsheet.dev/v1alpha1\nkind: Experiment\nmetadata: {name: x}\n"
+        "spec: {roles: [{name: a, command: [x]}]}\n"
+    )
+    for form, answer in (("json", [{"action": "create", "kind": "Experiment", "name": "x"}]), ("name", None)):
+        assert call(["run", "-f", str(file), "--dry-run", "-o", form]) == 0
+        out, err = capsys.readouterr()
+        assert json.loads(out) == answer if answer else out == "Experiment/x\n"
+        assert "x would be started: 1 a" in err
+
+
+@pytest.mark.usefixtures("backend")
 def test_ps_lists_active_runs_and_with_a_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["ps"]) == 0
     header, *rows = capsys.readouterr().out.splitlines()

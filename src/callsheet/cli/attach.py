@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from callsheet.cli import options, staying, summary
+from callsheet.cli import options, staying
 
 _TAIL = 20
 
@@ -30,7 +30,7 @@ def command(run: str | None, tail: int, on: str, form: str | None) -> int:
     found = options.find(options.backend(on), run)
     status = found.status()
     if status.done:
-        summary.summarise(found, status)
-        return status.exit_code or 0
+        staying.tell([found], [status], form)
+        return staying.exit_code([status])
     found.attach()
     return staying.stay([found], on, form, tail=tail)

@@ -60,6 +60,12 @@ def _foresee(backend: base.Backend, loaded: Sequence[Loaded], form: str | None) 
     for item in loaded:
         sizes = ", ".join(f"{role.replicas} {role.name}" for role in item.experiment.spec.roles)
         output.say(f"{item.experiment.name} would be started: {sizes}. Nothing was.")
+    names = [item.experiment.name for item in loaded]
+    if form in ("json", "yaml"):  # in the shape of a cluster's answer
+        data = [{"action": "create", "kind": "Experiment", "name": name} for name in names]
+        output.answer(output.structured(data, form))
+    elif form:
+        output.answer("\n".join(f"Experiment/{name}" for name in names))
     return contract.EXIT_OK
 
 

@@ -16,7 +16,6 @@ def stay(
     """Show the runs until they end; the exit code."""
     from callsheet.cli.attachment import Attachment
     from callsheet.cli.screens import choose
-    from callsheet.cli.summary import summarise
 
     attachment = Attachment(runs, choose(form), grace=grace, tail=tail)
     ended = attachment.follow()
@@ -26,12 +25,24 @@ def stay(
             for run in runs:
                 notes.how_to_return(run, on)
             return attachment.left
-        for run, status in zip(runs, ended, strict=True):
-            summarise(run, status)
-        if form in ("json", "yaml"):
-            output.answer(structured(ended, form))
-        elif form:
-            output.answer("\n".join(status.run for status in ended))
+        tell(runs, ended, form)
+    return exit_code(ended)
+
+
+def tell(runs: Sequence[base.Run], ended: Sequence[base.Status], form: str | None) -> None:
+    """Say how runs have ended."""
+    from callsheet.cli.summary import summarise
+
+    for run, status in zip(runs, ended, strict=True):
+        summarise(run, status)
+    if form in ("json", "yaml"):
+        output.answer(structured(ended, form))
+    elif form:
+        output.answer("\n".join(status.run for status in ended))
+
+
+def exit_code(ended: Sequence[base.Status]) -> int:
+    """The first that is not 0."""
     return next((status.exit_code for status in ended if status.exit_code), contract.EXIT_OK)
 
 
