@@ -18,7 +18,8 @@ from callsheet.rl.spaces import Array, Discrete
 CONFIG = ("num_envs", "batch_size", "seed", "max_episode_steps", "task")
 
 
-class AtariEnvSpec:
+class GameSpec:
+    __module__ = "envpool.atari.atari_envpool"
     config = namedtuple("Config", CONFIG)(1, 1, 0, 500, "")
 
 
@@ -52,9 +53,9 @@ class Double:
 @pytest.fixture(autouse=True)
 def envpool(monkeypatch: pytest.MonkeyPatch) -> None:
     double = SimpleNamespace(
-        list_all_envs=lambda: ["CartPole-v1", "Pong-v5"],
+        list_all_envs=lambda: ["CartPole-v1", "CartPole-v0"],
         make_spec=lambda task: (
-            AtariEnvSpec() if task == "Pong-v5" else SimpleNamespace(config=AtariEnvSpec.config)
+            GameSpec() if task == "CartPole-v0" else SimpleNamespace(config=GameSpec.config)
         ),
         make=Double,
     )
@@ -72,6 +73,7 @@ def test_its_environments_are_as_all_others() -> None:
     assert np.array_equal(envs.reset(1)["observation"], begin)
     assert not np.array_equal(envs.reset(2)["observation"], begin)
     envs.close()
+    assert spaces_of("envpool:CartPole-v0").family == "atari"  # so says the double
     look = spaces_of("envpool:CartPole-v1")
     assert (look.action, look.family) == (Discrete(2), "other")
     assert look.observations == {"observation": Array("float32", (4,))}
@@ -80,7 +82,7 @@ def test_its_environments_are_as_all_others() -> None:
 @pytest.mark.parametrize(
     ("env", "how", "says", "fix"),
     [
-        ("envpool:Pond-v5", {}, "no task 'Pond-v5'", "did you mean 'Pong-v5'?"),
+        ("envpool:CartPol-v1", {}, "no task 'CartPol-v1'", "did you mean 'CartPole-v1'?"),
         ("envpool:CartPole-v1", {"options": {"seed": 3}}, "no option 'seed'", "it takes max_episode_steps"),
         ("envpool:CartPole-v1", {"render_mode": "rgb_array"}, "no pictures", "Gymnasium"),
     ],

@@ -30,14 +30,18 @@ def build(task: str, count: int, *, name: str, seed: int, first: int, options: M
             fix=near(task, tasks) or "write one that envpool.list_all_envs() has",
         )
     spec = library.make_spec(task)
-    family: Family = "atari" if "Atari" in type(spec).__name__ else "other"
     check_options(name, options, [field for field in spec.config._fields if field not in _OURS])
-    with warnings.catch_warnings():
-        # It rounds the limits of its own spaces, and Gymnasium says so each time.
-        warnings.simplefilter("ignore")
-        vector = _Pool(library, task, count, dict(options))
-        words = Translation(vector.observation_space, vector.action_space, name)
-        return Native(vector, words, count=count, name=name, seed=seed, family=family, first=first)
+    vector = _Pool(library, task, count, dict(options))
+    words = Translation(vector.observation_space, vector.action_space, name)
+    return Native(vector, words, count=count, name=name, seed=seed, family=_family(spec), first=first)
+
+
+def _family(spec: Any) -> Family:
+    """By the folder of EnvPool's in which the environment stands."""
+    folders: dict[str, Family] = {"atari": "atari", "mujoco": "mujoco", "classic_control": "classic"}
+    modules = [kind.__module__.split(".") for kind in type(spec).__mro__]
+    names = [module[1] for module in modules if module[0] == ENVPOOL and len(module) > 1]
+    return next((folders[name] for name in names if name in folders), "other")
 
 
 class _Pool:
@@ -46,14 +50,17 @@ class _Pool:
     def __init__(self, library: Any, task: str, count: int, options: dict[str, Any]) -> None:
         self._library, self._task, self._count, self._options = library, task, count, options
         self._env = self._make(0)
-        self.observation_space = self._env.observation_space
-        self.action_space = self._env.action_space
         self._kind = np.int32 if hasattr(self.action_space, "n") else np.float32
 
     def _make(self, seed: int) -> Any:
-        return self._library.make(
-            self._task, env_type="gymnasium", num_envs=self._count, seed=seed, **self._options
-        )
+        with warnings.catch_warnings():
+            # It rounds the limits of its own spaces when they are first asked for, and Gymnasium says so each time.
+            warnings.simplefilter("ignore")
+            made = self._library.make(
+                self._task, env_type="gymnasium", num_envs=self._count, seed=seed, **self._options
+            )
+            self.observation_space, self.action_space = made.observation_space, made.action_space
+            return made
 
     def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         if seed is not None:
