@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from callsheet.errors import UserError
-from callsheet.rl.nets import Network, make_policy
 from callsheet.rl.nets.layout import Layout
 from callsheet.rl.nets.normalise import Normaliser
 from callsheet.rl.nets.numpy import NumpyPolicy
-from callsheet.rl.nets.shape import image, resolve
+from callsheet.rl.nets.shape import Network, image, resolve
 from callsheet.rl.nets.snapshot import ForeignSnapshot
 from callsheet.rl.nets.torch import TorchNet, TorchPolicy, tensors
 from callsheet.rl.spaces import Array, Continuous, Discrete, Spaces
@@ -187,7 +186,7 @@ def test_a_soft_actors_squashed_actions_and_log_probabilities_agree(batch: int, 
     network = Network(head="soft-actor-critic", hidden=(32, 32))
     net = TorchNet(REACHER, network, generator=generator(seed))
     net.parameters.load(shaken(net, seed))
-    policy = make_policy(REACHER, network)
+    policy = NumpyPolicy(REACHER, network)
     policy.load(net.parameters.snapshot("policy"))
     obs = observe(REACHER, batch, seed=seed)
     found = policy.act(obs, np.random.default_rng(seed))
@@ -207,12 +206,11 @@ def test_a_soft_actors_squashed_actions_and_log_probabilities_agree(batch: int, 
 def test_values_of_actions_agree_and_some_actions_are_random(duelling: bool) -> None:
     network = Network(head="q", duelling=duelling, embed=16)
     flat = msgspec.structs.replace(network, torso="mlp")
-    for shape, policy in ((network, make_policy(ROBOT, network)), (flat, make_policy(ROBOT, flat))):
+    for shape, policy in ((network, TorchPolicy(ROBOT, network)), (flat, NumpyPolicy(ROBOT, flat))):
         net = TorchNet(ROBOT, shape, generator=generator())
         net.parameters.load(shaken(net))
         policy.load(net.parameters.snapshot())
-        assert isinstance(policy, NumpyPolicy if shape is flat else TorchPolicy)
-        obs = observe(ROBOT, 16)
+        obs = observe(ROBOT, 6)
         with torch.no_grad():
             expected = net.forward(tensors(obs)).policy.numpy()
         np.testing.assert_allclose(policy.q(obs), expected, atol=1e-4, rtol=1e-4)
@@ -221,12 +219,12 @@ def test_values_of_actions_agree_and_some_actions_are_random(duelling: bool) -> 
         np.testing.assert_array_equal(found.action, expected.argmax(1))
         np.testing.assert_allclose(found.value, expected.max(1), atol=1e-4, rtol=1e-4)
         assert found.logp is None
-        share = np.where(np.arange(16) < 8, 0.0, 1.0).astype(np.float32)
-        drawn = np.stack([policy.act(obs, rng, epsilon=share).action for _ in range(60)])
-        assert (drawn[:, :8] == found.action[:8]).all()
-        assert {*drawn[:, 8:].ravel().tolist()} == {0, 1, 2}
-        masks = np.tile(np.array([0, 1, 1], np.uint8), (16, 1))
-        drawn = np.stack([policy.act(obs, rng, epsilon=0.5, masks=masks).action for _ in range(30)])
+        share = np.where(np.arange(6) < 3, 0.0, 1.0).astype(np.float32)
+        drawn = np.stack([policy.act(obs, rng, epsilon=share).action for _ in range(20)])
+        assert (drawn[:, :3] == found.action[:3]).all()
+        assert {*drawn[:, 3:].ravel().tolist()} == {0, 1, 2}
+        masks = np.tile(np.array([0, 1, 1], np.uint8), (6, 1))
+        drawn = np.stack([policy.act(obs, rng, epsilon=0.5, masks=masks).action for _ in range(15)])
         assert {*drawn.ravel().tolist()} == {1, 2}
         assert (policy.act(obs, rng, epsilon=1.0, greedy=True).action == found.action).all()
 
@@ -325,7 +323,7 @@ def test_a_recurrent_actor_step_by_step_is_the_learner_unrolled() -> None:
     network = Network(lstm=8)
     net = TorchNet(CARTPOLE, network, generator=generator())
     net.parameters.load(shaken(net))
-    policy = make_policy(CARTPOLE, network)
+    policy = TorchPolicy(CARTPOLE, network)
     policy.load(net.parameters.snapshot())
     obs = observe(CARTPOLE, 6, 3)["observation"]
     first = np.random.default_rng(1).random((6, 3)) < 0.3
@@ -363,7 +361,7 @@ def test_the_two_critics_of_sac_are_two_networks() -> None:
 
 def test_sac_sees_images_together_with_its_action() -> None:
     spaces = Spaces(PONG.observations, Continuous((-1.0,), (1.0,)))
-    net = TorchNet(spaces, Network(head="soft-actor-critic", hidden=(32,)), generator=generator())
+    net = TorchNet(spaces, Network(head="soft-actor-critic", hidden=(32,), embed=16), generator=generator())
     obs = tensors(observe(spaces, 4))
     action, logp = net.squashed(obs).sample(generator())
     found = net.critics(obs, action)
@@ -452,9 +450,10 @@ def test_an_actor_with_a_small_policy_loads_no_pytorch() -> None:
 import sys
 from callsheet.rl import returns
 from callsheet.rl.distributions import numpy
-from callsheet.rl.nets import Network, make_policy
+from callsheet.rl.nets.numpy import NumpyPolicy
+from callsheet.rl.nets.shape import Network
 from callsheet.rl.spaces import Array, Discrete, Spaces
-make_policy(Spaces({"observation": Array("float32", (4,))}, Discrete(2)), Network())
+NumpyPolicy(Spaces({"observation": Array("float32", (4,))}, Discrete(2)), Network())
 assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True)

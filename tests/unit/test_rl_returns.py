@@ -159,9 +159,12 @@ def test_vtrace_is_its_definition(
     found = returns.vtrace(**r, **options)
     np.testing.assert_allclose(found.values, targets, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(found.advantages, advantages, rtol=1e-4, atol=1e-4)
-    other = torch_returns.vtrace(**tensors(r), **options)
-    np.testing.assert_allclose(other.values, targets, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(other.advantages, advantages, rtol=1e-4, atol=1e-4)
+    for other in (
+        torch_returns.vtrace(**tensors(r), **options),
+        torch_returns.vtrace_on_device(**tensors(r), **options),
+    ):
+        np.testing.assert_allclose(other.values, targets, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(other.advantages, advantages, rtol=1e-4, atol=1e-4)
 
 
 @settings(max_examples=60, deadline=None)
@@ -175,9 +178,12 @@ def test_gae_is_its_definition(size: tuple[int, int, int], gamma: float, lam: fl
     found = returns.gae(**r, gamma=gamma, lam=lam)
     np.testing.assert_allclose(found.values, targets, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(found.advantages, targets - r["values"][:-1], rtol=1e-4, atol=1e-4)
-    other = torch_returns.gae(**tensors(r), gamma=gamma, lam=lam)
-    np.testing.assert_allclose(other.values, targets, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(other.advantages, found.advantages, rtol=1e-4, atol=1e-4)
+    for other in (
+        torch_returns.gae(**tensors(r), gamma=gamma, lam=lam),
+        torch_returns.gae_on_device(**tensors(r), gamma=gamma, lam=lam),
+    ):
+        np.testing.assert_allclose(other.values, targets, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(other.advantages, found.advantages, rtol=1e-4, atol=1e-4)
 
 
 @settings(max_examples=60, deadline=None)
@@ -200,6 +206,15 @@ def test_n_step_returns_are_their_definition(size: tuple[int, int, int], gamma: 
             assert found.steps[t, b] == taken
             assert found.rewards[t, b] == pytest.approx(total, rel=1e-4, abs=1e-4)
             assert found.discounts[t, b] == pytest.approx(discount, rel=1e-4, abs=1e-5)
+
+
+def test_targets_in_pytorch_carry_no_gradient() -> None:
+    r = tensors(rollout(4, 2, seed=0))
+    r["values"].requires_grad_()
+    r["log_ratios"].requires_grad_()
+    assert not any(x.requires_grad for x in torch_returns.vtrace(**r, gamma=0.9))
+    options = {"gamma": 0.9, "lam": 1.0, "rho_clip": 1.0, "c_clip": 1.0, "advantage_clip": 1.0}
+    assert not any(x.requires_grad for x in torch_returns.vtrace_on_device(**r, **options))
 
 
 def test_a_policy_that_changed_beyond_measure_does_not_overflow() -> None:
