@@ -77,15 +77,16 @@ class NetworkEnd(NetworkWire):
             self._poll.poll(seconds * 1000)
         self.look()
 
-    def look(self) -> None:
+    def look(self, *, reads: bool = True) -> None:
         """Notice that the connection broke. One that the listener has given up looks whole from here, so it is asked
-        now and then: it answers those whom it does not know."""
+        now and then: it answers those whom it does not know. A caller who reads hears the listener's last words
+        before it hears of the end."""
         now = time.monotonic()
         if now - self._asked > _ASK:
             self._asked = now
             with contextlib.suppress(Full):
                 self.send(m.encode(m.ALIVE))
-        if _readable(self.monitor):
+        if _readable(self.monitor) and not (reads and _readable(self.zmq)):
             event = recv_monitor_message(self.monitor, zmq.NOBLOCK)["event"]
             self.key_refused = event != zmq.EVENT_DISCONNECTED
             raise Lost
@@ -259,7 +260,7 @@ class Dialler:
             while not entry.step():
                 if self.heeds_stop:
                     self._context.stop.check()
-                end.look()
+                end.look(reads=False)
                 left = min(until, self._over) - time.monotonic()
                 if left <= 0:
                     self.reason = f"the process at {self.address} is busy with something else"
