@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+DEMO   := $(VENV)/.demo
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test cluster check format docs bench clean
@@ -10,15 +11,23 @@ STAMP  := $(VENV)/.installed
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# The environment is made anew when the list of dependencies changes.
-$(STAMP): pyproject.toml constraints.txt
+# The environment is made anew when the list of dependencies changes. $(1): the extras that it is made with.
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Callsheet needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.11 ..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot make virtual environments (on Debian: apt-get install python3-venv)"; exit 1; }
-	@echo "installing Callsheet and its development tools into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@echo "installing Callsheet with $(2) into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(1)]'
 	@touch $@
+endef
 
-demo: $(STAMP) ## Run the main job: a learner and three actors that exchange trajectories
+$(STAMP): pyproject.toml constraints.txt
+	$(call install,dev,its development tools and PyTorch (some gigabytes))
+
+# Who only wants to see it run need not fetch PyTorch first.
+$(DEMO): pyproject.toml constraints.txt
+	$(call install,rl,what its data plane needs)
+
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO)) ## Run the main job: a learner and three actors that exchange trajectories
 	@PATH="$(CURDIR)/$(BIN):$$PATH" callsheet run -f examples/tzmq/experiment.yaml
 
 test: check ## Run every check and every test, on this machine and on a real Kubernetes
