@@ -155,6 +155,21 @@ def test_rollouts_of_an_old_policy_are_masked_and_counted(carrier: str) -> None:
         assert reader.lags() == {0: 1, 1: 1, 3: 1, 7: 1}
 
 
+def test_nothing_is_masked_any_more_when_the_limit_is_lifted() -> None:
+    def work(writer: TrajectoryWriter) -> None:
+        for _ in range(6):
+            writer.write(item(0), version=0)
+
+    with reading("memory", max_policy_lag=3) as reader, writing("memory", reader.address, work):
+        reader.version = 10
+        for _ in range(2):  # each of the two buffers
+            assert reader.read(2, timeout=10).stale == 2
+        reader.max_policy_lag = None
+        batch = reader.read(2, timeout=10)
+        assert batch.fresh.all()
+        assert batch.stale == 0
+
+
 def test_small_rollouts_share_frames_and_the_last_one_does_not_wait(carrier: str) -> None:
     held = threading.Event()
 
@@ -203,6 +218,27 @@ def test_a_rollout_can_be_filled_in_place(carrier: str) -> None:
             assert numbers(batch) == [0, 1, 2]
             assert list(batch.versions) == [0, 5, 0]
             assert list(batch.sequences) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("window", [1, 8])
+def test_a_refused_rollout_takes_neither_the_place_nor_the_number_of_the_next(
+    carrier: str, window: int
+) -> None:
+    def work(writer: TrajectoryWriter) -> None:
+        writer.write(item(0))
+        with pytest.raises(UserError, match="'action' is missing"):
+            writer.write({"obs": item(1)["obs"]})
+        with writer.rollout(timeout=10) as arrays:
+            arrays["obs"][:] = arrays["action"][:] = 1
+        writer.write(item(2), timeout=10)
+
+    for durable in (False, True):
+        with (
+            reading(carrier) as reader,
+            writing(carrier, reader.address, work, durable=durable, window=window),
+        ):
+            assert numbers(reader.read(3, timeout=10)) == [0, 1, 2]
+            assert reader.counts()["duplicates"] == 0
 
 
 def test_arrays_other_than_agreed_are_refused_by_the_writer() -> None:

@@ -125,6 +125,7 @@ class Lane:
         with self._lock:
             packing = self._ready({}, version, timeout)
             self._finish()
+            self._put_away()
             block = self._reserve(packing.schema.layout(1).nbytes, timeout)
         layout = packing.schema.layout(1)
         try:
@@ -135,6 +136,7 @@ class Lane:
             raise
         with self._lock:
             self._finish()
+            self._put_away()
             self.sequence += 1
             self.link.post(self._header(1, self.sequence, version), block, layout.nbytes)
 
@@ -363,6 +365,13 @@ class Lane:
         if self._count:
             count, self._count, self._slots = self._count, 0, None
             self._dispatch(count)
+
+    def _put_away(self) -> None:
+        """Give up a frame that an item has opened and was refused for: it holds a block, and the number of an item that
+        goes another way now."""
+        if self._block is not None:
+            self.link.cancel(self._block)
+            self._block = self._slots = None
 
     def _header(self, count: int, first: int, version: int) -> m.Header:
         assert self.packing is not None

@@ -191,10 +191,9 @@ class Tally:
             if self.lag_metric is not None:
                 self.lag_metric.observe(lag, size)
         np.subtract(version, batch.versions, out=batch.lag)
-        if most is not None:
-            np.less_equal(batch.lag, most, out=batch.fresh)
-            batch.stale = filled.count - int(np.count_nonzero(batch.fresh))
-            self.stale += batch.stale
+        np.less_equal(batch.lag, LARGEST if most is None else most, out=batch.fresh)
+        batch.stale = filled.count - int(np.count_nonzero(batch.fresh))
+        self.stale += batch.stale
 
     def lags(self) -> dict[int, int]:
         """Items by how much they lagged at most."""
