@@ -175,6 +175,20 @@ def test_rates_and_recent_quantiles_stand_in_the_line() -> None:
     assert [item["name"] for item in quiet["shown"]] == ["steps"]
 
 
+def test_a_counter_that_could_not_be_read_once_does_not_seem_to_jump() -> None:
+    registry = Registry()
+    values: list[int] = [1000, 1010]
+    registry.counter("steps", "Steps.").follow(lambda: values.pop(0))
+    maker = LineMaker(WHO, 5.0)
+    maker.make(registry.snapshot(), now=1000.0, clock=0.0)
+    maker.make(registry.snapshot(), now=1005.0, clock=5.0)
+    failed = maker.make(registry.snapshot(), now=1010.0, clock=10.0)
+    assert "steps" not in failed["metrics"]
+    values.append(1030)
+    after = maker.make(registry.snapshot(), now=1015.0, clock=15.0)
+    assert after["rates"]["steps"] == pytest.approx(4.0), "since it was read last"
+
+
 def test_a_last_line_just_after_another_still_tells_a_rate_over_a_whole_interval() -> None:
     registry = Registry()
     steps = registry.counter("steps", "Steps.")

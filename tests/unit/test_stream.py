@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -86,6 +88,32 @@ def test_what_is_kept_stays_as_it_is_until_it_is_durable(steps: list[tuple[int, 
             model = [one for one in model if one[0] > last]
     assert ring.add(ring.size + 1) is None
     ring.close()
+
+
+def test_what_is_kept_can_be_counted_by_another_thread_while_it_changes() -> None:
+    ring, counted = Ring(64 * 1024), threading.Event()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def change() -> None:
+        sequence = 0
+        while not counted.is_set():
+            chunk = ring.add(64)
+            if chunk is None:
+                ring.drop(sequence - 500)
+                continue
+            sequence += 1
+            chunk.first, chunk.count, chunk.length = sequence, 1, 64
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        for _ in range(2000):
+            assert 0 <= ring.used <= ring.size
+    finally:
+        counted.set()
+        thread.join()
+        sys.setswitchinterval(before)
 
 
 def test_a_ledger_goes_on_from_its_cursor() -> None:

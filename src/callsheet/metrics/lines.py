@@ -66,7 +66,9 @@ class LineMaker:
                 line["rates"][name] = _short((reading.value - start) / elapsed)
         line["shown"] = _shown(readings, line)
         self._number += 1
-        self._moments = [*self._moments[-1:], (clock, values)]
+        # What could not be read this time is compared with the time before; as new it would have grown from 0.
+        known = {**self._moments[-1][1], **values} if self._moments else values
+        self._moments = [*self._moments[-1:], (clock, known)]
         return line
 
     def _base(self, clock: float) -> _Moment:

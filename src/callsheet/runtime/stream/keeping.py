@@ -40,8 +40,8 @@ class Ring:
 
     @property
     def used(self) -> int:
-        """Bytes that are kept."""
-        return sum(chunk.length for chunk in self.chunks)
+        """Bytes that are kept. Also for other threads, hence the copy: a deque must not change while it is summed up."""
+        return sum(chunk.length for chunk in list(self.chunks))
 
     def add(self, room: int) -> Chunk | None:
         """Room for a frame behind the others; None when there is not enough."""
@@ -73,13 +73,10 @@ class Ring:
         """A chunk's memory."""
         return self._view[chunk.at : chunk.at + chunk.room]
 
-    def drop(self, sequence: int) -> int:
-        """Forget the chunks whose items are all up to this sequence; how many they were."""
-        count = 0
+    def drop(self, sequence: int) -> None:
+        """Forget the chunks whose items are all up to this sequence."""
         while self.chunks and self.chunks[0].count and self.chunks[0].last <= sequence:
             self.chunks.popleft()
-            count += 1
-        return count
 
     def close(self) -> None:
         """Give the memory up."""

@@ -133,8 +133,8 @@ class TrajectoryReader:
                 peer.send(m.Header(MARKS, body=body))
 
     def counts(self) -> dict[str, float]:
-        """How it is going, in numbers; `waited` are the seconds that `read` had to wait for items."""
-        backlog = sum(piece.count - piece.at for piece in self._backlog)
+        """How it is going, in numbers; `waited` are the seconds that `read` had to wait for items. Any thread may ask."""
+        backlog = sum(piece.count - piece.at for piece in list(self._backlog))
         listener = self._listener.counts
         return {
             **self._tally.counts(),
