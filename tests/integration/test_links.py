@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import resource
 import signal
 import socket
 import subprocess
@@ -25,7 +26,7 @@ from callsheet.runtime.context import Context
 from callsheet.runtime.keys import Keys
 from callsheet.runtime.link import messages as m
 from callsheet.runtime.link.dialling import Refused
-from callsheet.runtime.link.door import enter
+from callsheet.runtime.link.door import Entry
 from callsheet.runtime.link.link import Link, TimedOut
 from callsheet.runtime.link.listener import Listener, Pattern, Refuse
 from callsheet.runtime.schema import Schema
@@ -250,6 +251,15 @@ def test_versions_that_have_no_protocol_in_common_say_so(oldest: int, newest: in
         assert f"versions {oldest} to {newest} of the protocol" in m.refusal_of(answer).reason
 
 
+def enter(welcome: m.Welcome) -> None:
+    entry = Entry(welcome.socket, welcome.token)
+    try:
+        while not entry.step():
+            entry.wait(5)
+    finally:
+        entry.close()
+
+
 def test_what_was_said_at_the_door_cannot_be_said_again() -> None:
     """Memory is had by a proof of the welcome, made for one challenge."""
     with echo(make("memory")) as server, make("memory", role="a", address=server.address) as context:
@@ -258,8 +268,8 @@ def test_what_was_said_at_the_door_cannot_be_said_again() -> None:
         link.connect(5)
         assert link.by_memory
         (welcome,) = welcomes
-        with pytest.raises(OSError):
-            enter(welcome.socket, welcome.token, patience=2)
+        with pytest.raises(OSError, match="turned the link away"):
+            enter(welcome)
         stranger = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         stranger.settimeout(5)
         stranger.connect("\0" + welcome.socket)
@@ -271,6 +281,37 @@ def test_what_was_said_at_the_door_cannot_be_said_again() -> None:
         assert link.drain(5)
         assert server.listener.counts.refused == 2
         link.close()
+
+
+def test_strangers_who_knock_until_no_descriptor_is_left_do_not_end_a_listener() -> None:
+    welcomes: list[m.Welcome] = []
+    with (
+        ExitStack() as stack,
+        echo_process("memory") as (process, address),
+        make("memory", role="a", address=address) as context,
+    ):
+        link = Link(context, "e", "test", schema=SCHEMA, on_up=welcomes.append)
+        send(link, 0)
+        assert link.drain(10)
+        taken = len(os.listdir(f"/proc/{process.pid}/fd"))
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (taken + 8, taken + 8))
+        for _ in range(100):
+            stranger = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            stranger.connect("\0" + welcomes[0].socket)
+        send(link, 1)
+        assert link.drain(30)
+        assert process.poll() is None
+        link.close()
+
+
+def test_an_address_that_is_none_is_told_on_both_sides() -> None:
+    with make("network", address="nowhere") as context:
+        with pytest.raises(UserError, match="'nowhere' is no address to connect to") as told:
+            Link(context, "e", "test").connect(5)
+        assert told.value.fix == "write host:port"
+        with pytest.raises(UserError, match="cannot listen on nowhere") as told:
+            Listener(context, "e", Pattern("test"))
+        assert told.value.fix.startswith("write host:port")
 
 
 def test_a_link_that_breaks_the_protocol_is_ended_and_may_come_back(kind: str) -> None:

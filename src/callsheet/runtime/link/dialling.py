@@ -52,7 +52,13 @@ class NetworkEnd(NetworkWire):
         self.zmq = context.sockets.link(address)
         self.monitor: zmq.Socket[Any] = self.zmq.get_monitor_socket(_EVENTS)
         super().__init__(self.zmq)
-        self.zmq.connect(f"tcp://{address}")
+        try:
+            self.zmq.connect(f"tcp://{address}")
+        except zmq.ZMQError as error:
+            self.close()
+            raise UserError(
+                f"{address!r} is no address to connect to: {error.strerror}", fix="write host:port"
+            ) from None
         self._stop = context.stop.fd if heeds_stop else -1
         self._poll = select.poll()
         self._poll.register(int(self.zmq.getsockopt(zmq.FD)), select.POLLIN)

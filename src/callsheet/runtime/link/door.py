@@ -24,6 +24,8 @@ _TOKEN_LASTS = 120.0
 """Seconds that a welcome can be used: a listener may be busy with something else for a while."""
 _GREETING = 0.05
 """Seconds that a listener stays at the door for those whom it has just welcomed."""
+_FULL = 0.05
+"""Seconds to wait when there are no descriptors: nothing tells when there are some again."""
 _MOST = 4096
 """Tokens and half-open connections that are kept."""
 
@@ -93,21 +95,6 @@ class Entry:
         self.socket.close()
 
 
-def enter(name: str, token: bytes, patience: float = _PATIENCE) -> socket.socket:
-    """Come in with a token; an `OSError` says why not."""
-    entry = Entry(name, token)
-    until = time.monotonic() + patience
-    try:
-        while not entry.step():
-            if time.monotonic() > until:
-                raise TimeoutError("the listener does not answer")
-            entry.wait(until - time.monotonic())
-    except BaseException:
-        entry.close()
-        raise
-    return entry.socket
-
-
 class Door:
     """The listener's side."""
 
@@ -139,18 +126,30 @@ class Door:
             return 0.0
         return self._greets_until - time.monotonic()
 
-    def knock(self) -> list[int]:
-        """Challenge those who knock; their descriptors, to be watched."""
-        found = []
+    def knock(self) -> set[int]:
+        """Challenge those who knock; their descriptors, to be watched. When there are no descriptors left, those who
+        have not proved themselves make room: anyone may knock, and must not be able to end the listener."""
+        found: set[int] = set()
         with contextlib.suppress(BlockingIOError):
             while True:
-                connection, _ = self.socket.accept()
+                try:
+                    connection, _ = self.socket.accept()
+                except BlockingIOError:
+                    raise
+                except OSError:
+                    if not self._waiting:
+                        time.sleep(_FULL)
+                        return found
+                    oldest = next(iter(self._waiting))
+                    found.discard(oldest)
+                    self._turn_away(oldest)
+                    continue
                 connection.setblocking(False)
                 challenge = secrets.token_bytes(NONCE)
                 with contextlib.suppress(OSError):
                     connection.send(challenge)
                 self._waiting[connection.fileno()] = (connection, challenge, time.monotonic() + _PATIENCE)
-                found.append(connection.fileno())
+                found.add(connection.fileno())
         return found
 
     def waits(self, fd: int) -> bool:
@@ -177,11 +176,14 @@ class Door:
     def sweep(self) -> None:
         """Turn those away who say nothing."""
         now = time.monotonic()
-        for fd, (connection, _, until) in list(self._waiting.items()):
+        for fd, (_, _, until) in list(self._waiting.items()):
             if until < now or len(self._waiting) > _MOST:
-                del self._waiting[fd]
-                connection.close()
-                self.refused += 1
+                self._turn_away(fd)
+
+    def _turn_away(self, fd: int) -> None:
+        connection, _, _ = self._waiting.pop(fd)
+        connection.close()
+        self.refused += 1
 
     def close(self) -> None:
         """Nobody comes in any more."""
