@@ -12,7 +12,7 @@ from replays import Serving, client, context, serving, until
 from callsheet.runtime.link.dialling import Refused
 from callsheet.runtime.link.link import Link
 from callsheet.runtime.link.messages import Header
-from callsheet.runtime.replay import Table, words
+from callsheet.runtime.replay import ReplayServer, Table, words
 from callsheet.runtime.replay.options import PRIORITY, insert_schema
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stream.lane import ITEMS
@@ -65,6 +65,22 @@ def test_a_message_out_of_bounds_ends_its_link(kind: str, header: Header) -> Non
         assert intruder.tell(header)
         lives(shard, kind, 1)
         intruder.close()
+
+
+def test_a_wish_of_one_who_is_gone_holds_up_nobody() -> None:
+    with (
+        context("memory") as there,
+        ReplayServer(there, "replay", Table(kind="fifo", items=100, schema=ITEM)) as server,
+        context("memory", server.address, role="learner") as here,
+    ):
+        learner = link(here, words.TO_SAMPLE)
+        while not learner.try_connect():
+            server.step(0.01)
+        learner.tell(Header(words.SAMPLE, 0, 50, 1))
+        learner.close()  # the server finds its wish and its end at the same time
+        while server.listener.peers:
+            server.step(0.01)
+        assert server.counts()["held_samples"] == 0
 
 
 @pytest.mark.parametrize("kind", ["memory", "network"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import threading
 import time
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from s3server import BUCKET
 
 from callsheet.errors import UserError
 from callsheet.runtime.link.link import TimedOut
-from callsheet.runtime.replay import ReplayServer, Table
+from callsheet.runtime.replay import ReplayServer, Table, server
 from callsheet.runtime.schema import Schema
 from callsheet.store import BadSet, Fenced
 
@@ -42,6 +43,32 @@ def numbers_in(shard: Serving) -> list[int]:
     numbers = table.ring.arrays["number"][slots]
     assert (table.ring.arrays["row"][slots] == numbers[:, None]).all()
     return numbers.tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_writers_need_not_wait_for_the_last_snapshot(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = threading.Event()
+
+    def slow(self: ReplayServer, timeout: float | None = None) -> bool:
+        return taken.wait(60)
+
+    monkeypatch.setattr(ReplayServer, "snapshot", slow)
+    monkeypatch.setattr(server, "_QUIET", 2.0)  # so that the last items come in time on any machine
+    options = {"storage": str(tmp_path), "snapshot_every": OFTEN}
+    with (
+        serving(kind, Table(items=100), **options) as shard,
+        client(kind, shard.address, role="actor") as replay,
+    ):
+        replay.insert_many(many(0, 1))
+        replay.flush(10)
+        shard.context.stop.set()
+        replay.insert_many(many(1, 1))
+        replay.flush(20)
+        taken.set()
+        shard.stop()
+        assert numbers_in(shard) == [0, 1]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -93,6 +93,7 @@ class Listener:
         self._swept = time.monotonic()
         self._noted: set[str] = set()
         self._touched = True
+        self._heeds_stop = True
         address = context.bind(endpoint)
         self._router = context.sockets.listener(address)
         try:
@@ -101,7 +102,9 @@ class Listener:
             self._router.close(0)
             raise UserError(
                 f"endpoint {endpoint!r} cannot listen on {address}: {error.strerror}",
-                fix="another process holds that port; end it or choose another port",
+                fix="another process holds that port; end it or choose another port"
+                if error.errno == zmq.EADDRINUSE
+                else "write host:port, with an address of this machine",
             ) from None
         self.address = (
             bytes(self._router.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode().removeprefix("tcp://")
@@ -164,10 +167,17 @@ class Listener:
             if self._ready or self._awake:
                 found, self._ready, self._awake = self._ready, [], False
                 return found
-            self.context.stop.check()
+            if self._heeds_stop:
+                self.context.stop.check()
             if deadline.passed:
                 self.settle()
                 return []
+
+    def ignore_stop(self) -> None:
+        """From now on waits go on although the process should stop: it takes what others still hand over."""
+        if self._heeds_stop:
+            self._heeds_stop = False
+            self._poll.unregister(self.context.stop.fd)
 
     def wake(self) -> None:
         """End the wait of the thread that polls; any thread may do that."""

@@ -291,13 +291,12 @@ class ReplayServer:
 
     def _linger(self) -> None:
         """Take what writers that stop at the same time still hand over."""
+        self.listener.ignore_stop()
         end, quiet = Deadline(_LINGER), Deadline(_QUIET)
         while not end.passed and not quiet.passed:
-            try:
-                for frame in self.listener.poll(0):
-                    self._take(frame)
-                    quiet = Deadline(_QUIET)
-                for service in self._services.values():
-                    service.pump()
-            except Stopping:
-                time.sleep(0.01)
+            for frame in self.listener.poll(end.left(quiet.left())):
+                self._take(frame)
+                quiet = Deadline(_QUIET)
+            for service in self._services.values():
+                service.pump()
+        self.listener.settle()  # before the snapshot, which may take longer than writers wait

@@ -172,6 +172,8 @@ class Service:
             raise BadMessage(f"a wish for {count} items of {self.table.item_bytes} bytes")
         if guest.asking >= words.MOST_ASKED:
             raise BadMessage(f"more than {words.MOST_ASKED} wishes at a time")
+        if not frame.peer.alive:
+            return  # nobody would take the answer, and others would wait behind it
         guest.asking += 1
         self.counts.requests += 1
         self._asks.append(_Ask(frame.peer, count, frame.header.sequence, time.monotonic()))
