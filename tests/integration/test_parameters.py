@@ -23,7 +23,7 @@ from callsheet.errors import UserError
 from callsheet.runtime.context import Context
 from callsheet.runtime.link import messages as m
 from callsheet.runtime.link.link import Link, TimedOut
-from callsheet.runtime.parameters import ParameterReader, ParameterServer, Snapshot
+from callsheet.runtime.parameters import ParameterReader, ParameterServer, Snapshot, words
 from callsheet.runtime.parameters.shelf import MOST_LENT
 from callsheet.runtime.stop import Stopping
 
@@ -90,6 +90,36 @@ def test_a_reader_gets_what_was_published(kind: str, server: ParameterServer, ct
     assert snapshot.arrays["mean"] == mean
     assert snapshot.arrays["mean"].shape == ()
     assert snapshot.arrays["steps"] == 9
+
+
+def test_one_who_asks_and_goes_is_forgotten() -> None:
+    """Its question and its end may be found in the same look."""
+    looks = threading.Event()
+    looks.set()
+    with (
+        context("memory", "127.0.0.1:0") as there,
+        ParameterServer(there, "p") as server,
+        context("memory", server.address, role="reader") as here,
+    ):
+        listener = server._listener
+        look = listener.poll
+        listener.poll = lambda timeout=None: looks.wait(SOON) and look(timeout)  # type: ignore[method-assign, assignment]
+        link = Link(here, "p", words.PATTERN)
+        link.connect(SOON)
+        looks.clear()
+        link.tell(m.Header(words.FETCH, body=words.encode(words.Version())))
+        until(lambda: server.counts()["waiting"] == 1)
+        link.tell(m.Header(words.FETCH, body=words.encode(words.Version())))
+        link.close()
+        looks.set()
+        until(lambda: server.counts()["readers"] == 0)
+        with ParameterReader(here, "p") as reader:
+            with pytest.raises(TimedOut):
+                reader.wait(timeout=0.5)
+            server.publish(1, arrays(1))
+            assert reader.wait(timeout=SOON).version == 1
+        until(lambda: server.counts()["readers"] == 0)
+        assert server.counts()["sent"] == 1, "nothing was sent to the one who went"
 
 
 def test_a_poll_gives_nothing_or_the_latest(server: ParameterServer, ctx: Context) -> None:

@@ -153,6 +153,8 @@ class ParameterServer:
 
     def _take(self, frame: Frame) -> None:
         peer, header = frame.peer, frame.header
+        if not peer.alive:
+            return  # it asked and went away: nobody would ever forget it here
         try:
             wanted = words.decode(header.body)
             if header.verb == words.FETCH:
