@@ -5,7 +5,9 @@ Names are loaded when first used: whoever only reads metrics does not wait for w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from callsheet import lazy
 
 if TYPE_CHECKING:
     from callsheet.metrics.definition import BYTES, COUNTS, SECONDS, exponential
@@ -45,14 +47,4 @@ _HOMES = {
     "exponential": "definition",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'callsheet.metrics' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"callsheet.metrics.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy.names(__name__, _HOMES)

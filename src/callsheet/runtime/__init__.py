@@ -5,7 +5,9 @@ Names are loaded when first used: a program that only writes trajectories does n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from callsheet import lazy
 
 if TYPE_CHECKING:
     from callsheet.runtime.context import Context
@@ -51,14 +53,4 @@ _HOMES = {
     "TrajectoryWriter": "trajectories.writer",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'callsheet.runtime' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"callsheet.runtime.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy.names(__name__, _HOMES)
