@@ -14,7 +14,7 @@ from callsheet.errors import CallsheetError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-_LOOKING = ("status", "logs", "metrics", "attach")
+_LOOKING = ("status", "logs", "metrics", "attach", "plot", "evaluate")
 """Verbs that take any run; the others take active ones."""
 
 

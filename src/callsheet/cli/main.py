@@ -40,6 +40,8 @@ SECTIONS: dict[str, dict[str, str]] = {
         "status": "Show one run with its roles and replicas.",
         "logs": "Print the output of replicas.",
         "metrics": "Print the newest metrics of replicas.",
+        "plot": "Draw the learning curves of trainings.",
+        "evaluate": "Play episodes with a trained policy.",
         "exec": "Run a command with a replica's environment.",
     },
     "On a cluster": {

@@ -8,14 +8,17 @@ import time
 
 import numpy as np
 
-from callsheet.rl.acting.episodes import play
-from callsheet.rl.acting.policies import policy_for
+from callsheet.errors import UserError
+from callsheet.rl.acting.episodes import Played, play
+from callsheet.rl.acting.policies import Policy, policy_for
 from callsheet.rl.algorithms import algorithm
-from callsheet.rl.envs import make
+from callsheet.rl.envs import Environments, make
 from callsheet.rl.envs.base import seed_of
+from callsheet.rl.nets.snapshot import Snapshot
 from callsheet.rl.settings import Training
+from callsheet.rl.videos import Video, play_and_record
 from callsheet.runtime import Context, ParameterReader, Schema, TrajectoryWriter
-from callsheet.store import open_store
+from callsheet.store import Store, open_store
 
 log = logging.getLogger("callsheet.rl")
 EVALUATIONS = "evaluations"
@@ -30,38 +33,78 @@ def verdict(version: int = 0, mean: float = 0.0) -> dict[str, np.ndarray]:
 
 def run(context: Context, training: Training) -> None:
     """Judge until told to stop."""
-    chosen = algorithm(training.algorithm)
-    wish = training.evaluation
     store = open_store(context.storage) if context.storage else None
+    wish = training.evaluation
     environments = make(
         training.env, min(wish.episodes, 16), seed=seed_of(training.seed, _SEED), options=training.options
     )
     try:
-        config = chosen.settings(training)
-        policy = policy_for(environments.spaces, config.network)
+        config = algorithm(training.algorithm).settings(training)
+        judge = _Judge(environments, policy_for(environments.spaces, config.network), store, training)
         with (
             ParameterReader(context, "parameters") as parameters,
             TrajectoryWriter(context, EVALUATIONS, Schema.of(verdict())) as writer,
         ):
-            number = 0
             while True:
                 newest = parameters.wait()
-                policy.load(newest.arrays)
-                number += 1
-                begun = time.monotonic()
-                played = play(environments, policy, wish.episodes, seed=seed_of(training.seed, _SEED, number))
-                writer.write(verdict(newest.version, played.mean))
-                log.info(
-                    "version %s: mean return %.1f of %s episodes", newest.version, played.mean, wish.episodes
-                )
-                if store is not None:
-                    told = {"version": newest.version, "returns": played.returns, "steps": played.steps}
-                    told |= {
-                        "mean": played.mean,
-                        "seconds": round(time.monotonic() - begun, 3),
-                        "time": time.time(),
-                    }
-                    store.put(f"evaluations/{newest.version:012d}.json", json.dumps(told).encode())
+                writer.write(verdict(newest.version, judge.judge(newest.version, newest.arrays)))
                 context.sleep(wish.every)
     finally:
         environments.close()
+
+
+class _Judge:
+    """Plays versions of a policy, each with new seeds, and keeps what came out."""
+
+    def __init__(
+        self, environments: Environments, policy: Policy, store: Store | None, training: Training
+    ) -> None:
+        self._environments = environments
+        self._policy = policy
+        self._store = store
+        self._training = training
+        self._videos = training.evaluation.videos
+        self._number = 0
+
+    def judge(self, version: int, arrays: Snapshot) -> float:
+        """The mean return of a version."""
+        begun = time.monotonic()
+        self._policy.load(arrays)
+        self._number += 1
+        wish = self._training.evaluation
+        played, videos = self._play(version)
+        log.info("version %s: mean return %.1f of %s episodes", version, played.mean, wish.episodes)
+        if self._store is not None:
+            told = {
+                "version": version,
+                "returns": played.returns,
+                "steps": played.steps,
+                "mean": played.mean,
+                "videos": [video.key for video in videos],
+                "seconds": round(time.monotonic() - begun, 3),
+                "time": time.time(),
+            }
+            self._store.put(f"evaluations/{version:012d}.json", json.dumps(told).encode())
+        return played.mean
+
+    def _play(self, version: int) -> tuple[Played, list[Video]]:
+        training = self._training
+        seed = seed_of(training.seed, _SEED, self._number)
+        if self._videos and self._store is not None:
+            try:
+                return play_and_record(
+                    self._environments,
+                    training.env,
+                    self._policy,
+                    self._store,
+                    episodes=training.evaluation.episodes,
+                    videos=self._videos,
+                    name=f"{version:012d}",
+                    seed=seed,
+                    options=training.options,
+                )
+            except UserError as error:
+                # Without pictures it is still an evaluation, and the training waits for it.
+                log.error("no videos from now on: %s", error)
+                self._videos = 0
+        return play(self._environments, self._policy, training.evaluation.episodes, seed=seed), []

@@ -1,0 +1,1 @@
+"""Curves drawn for people: as characters in a terminal, and as a picture."""
