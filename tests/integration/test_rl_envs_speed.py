@@ -15,10 +15,10 @@ from callsheet.rl.envs import make
 
 
 def rates(step: dict[str, Callable[[Any], Any]], count: int, actions: int, number: int) -> dict[str, float]:
-    """Steps per second of each, the best of several turns that alternate."""
+    """Steps per second of each, the best of many short turns that alternate."""
     chosen = np.random.default_rng(0).integers(0, actions, (number, count))
     best = dict.fromkeys(step, 0.0)
-    for _ in range(7):
+    for _ in range(15):
         for name, go in step.items():
             begin = time.perf_counter()
             for action in chosen:
@@ -45,4 +45,4 @@ def test_cartpoles_keep_four_fifths_of_their_speed_and_games_nearly_all() -> Non
     for each in (bare, ours, games, pong):
         each.close()
     assert poles["ours"] >= 0.8 * poles["bare"]
-    assert played["ours"] >= 0.9 * played["bare"]
+    assert played["ours"] >= 0.95 * played["bare"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -54,6 +56,8 @@ def build(
 ) -> Environments:
     """The environments themselves. An error of the environment's own code comes through as it is."""
     found = find(name)
+    if render_mode:
+        _draw_without_a_screen()
     order = Order(name, count, seed, first, options, render_mode)
     try:
         if isinstance(found, Pool):
@@ -65,6 +69,14 @@ def build(
         return _from_gymnasium(found, order)
     except gym.error.DependencyNotInstalled as error:
         raise explain_missing(name, error) from error
+
+
+def _draw_without_a_screen() -> None:
+    """Libraries that draw look for a screen, and pygame greets on standard output, unless told otherwise."""
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")) and sys.platform == "linux":
+        os.environ.setdefault("MUJOCO_GL", "egl")
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
 def _from_gymnasium(found: Registered, order: Order) -> Environments:

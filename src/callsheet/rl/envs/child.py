@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -34,6 +35,8 @@ class Child:
         mine, its = Pipe()
         lifeline, self._lifeline = os.pipe()
         self._connection: Connection[Any, Any] = mine
+        self._answered = select.poll()
+        self._answered.register(mine.fileno(), select.POLLIN)
         try:
             # A group of its own: a simulator's helpers are killed with it, and Ctrl-C goes to the owner alone.
             self._process = subprocess.Popen(
@@ -69,8 +72,11 @@ class Child:
         return np.frombuffer(data, np.uint8).reshape(shape).copy()
 
     def _receive(self, limit: float, what: str) -> bytes:
+        if self._connection.closed:  # killed before; the number of its file may be another's by now
+            raise Lost(f"its process {self._ending()} before {what}")
         try:
-            if not self._connection.poll(max(0.0, limit - time.monotonic())):
+            # `Connection.poll` makes a selector each time, which takes longer than a small environment's step.
+            if not self._answered.poll(max(0.0, limit - time.monotonic()) * 1000):
                 raise Lost(f"it took too long over {what}")
             answer = self._connection.recv_bytes()
         except (EOFError, OSError):

@@ -84,7 +84,7 @@ class Plain:
         info: Mapping[str, Any],
     ) -> None:
         for part in self._words.parts:
-            part.put(out[part.name], index, part.find(observation))
+            part.put(out[part.name], index, part.find(observation) if part.path else observation)
         if masks is not None:
             mask = self._mask(observation, info)
             if mask is not None:

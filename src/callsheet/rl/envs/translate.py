@@ -39,7 +39,7 @@ class Part:
         return np.empty((count, *self.array.shape), self.dtype)
 
     def put(self, out: NDArray[Any], index: int, value: Any) -> None:
-        """Write one environment's value into its row."""
+        """Write one environment's value into its row of what `empty` gave."""
         out[index] = value
 
     def batch(self, values: Any) -> NDArray[Any]:
@@ -60,10 +60,16 @@ class Choice(Part):
             )
         super().__init__(path, Array("float32", (total,), 0.0, 1.0))
         self._shift = np.concatenate([[0], np.cumsum(sizes)[:-1]]) - start
+        self._single = int(self._shift[0]) if len(sizes) == 1 else None
+
+    def empty(self, count: int) -> NDArray[Any]:
+        return np.zeros((count, *self.array.shape), self.dtype)
 
     def put(self, out: NDArray[Any], index: int, value: Any) -> None:
-        out[index] = 0
-        out[index, np.ravel(value) + self._shift] = 1
+        if self._single is not None:
+            out[index, int(value) + self._single] = 1
+        else:
+            out[index, np.ravel(value) + self._shift] = 1
 
     def batch(self, values: Any) -> NDArray[Any]:
         chosen = np.asarray(values, np.int64)
@@ -95,7 +101,6 @@ class Translation:
                 f"{name} has two observations that are called {sorted(twice)[0]!r}",
                 fix="rename one of its keys",
             )
-        self.plain = len(self.parts) == 1 and not self.parts[0].path and type(self.parts[0]) is Part
 
     def spaces(self, masks: bool, family: Family) -> Spaces:
         return Spaces({part.name: part.array for part in self.parts}, self.action, masks, family)
