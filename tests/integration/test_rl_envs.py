@@ -283,6 +283,12 @@ def test_a_vector_of_ones_own_must_begin_episodes_in_the_step_after() -> None:
             "no render_mode",
             "hand it on",
         ),
+        (
+            "simulators:Counting",
+            {"options": {"length": object()}},
+            "option 'length' .* cannot be sent",
+            "isolate=False",
+        ),
         ("CartPole-v1", {"count": 0}, "0 environments", "one or more"),
         (
             "CartPole-v1",
@@ -342,3 +348,18 @@ def test_environments_need_no_torch_and_their_spaces_no_gymnasium() -> None:
     ):
         ends = f"import sys\n{code}\nassert {never!r} not in sys.modules"
         subprocess.run([sys.executable, "-c", ends], check=True)
+
+
+def test_what_this_process_has_registered_is_known_to_the_environments_own() -> None:
+    gym.register("Mine-v0", entry_point="simulators:Counting", kwargs={"length": 1})
+    gym.register("Mine-v1", entry_point=lambda: None)
+    try:
+        with made("Mine-v0", 2) as envs:
+            assert type(envs).__name__ == "Isolated"
+            envs.reset()
+            assert steps(envs, 1)[0].terminated.all()
+        with pytest.raises(UserError, match="cannot live in a process of its own") as raised:
+            make("Mine-v1", 1, seed=0)
+        assert "isolate=False" in raised.value.fix
+    finally:
+        del gym.registry["Mine-v0"], gym.registry["Mine-v1"]

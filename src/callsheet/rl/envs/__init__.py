@@ -37,7 +37,7 @@ def make(
     Gymnasium's own, ale-py's or EnvPool's.
     """
     from callsheet.rl.envs.build import RGB, build
-    from callsheet.rl.envs.find import is_native, is_trusted
+    from callsheet.rl.envs.find import is_native, is_trusted, to_carry
 
     _check(env, count, options, step_timeout, start_timeout)
     if render_mode not in (None, RGB):
@@ -53,7 +53,7 @@ def make(
     from callsheet.rl.envs.worker import Wish
 
     return Isolated(
-        Wish(env, count, seed, options, render_mode),
+        Wish(env, count, seed, options, render_mode, spec=to_carry(env)),
         step_timeout=step_timeout,
         start_timeout=start_timeout,
         processes=processes or (1 if is_native(env) else None),

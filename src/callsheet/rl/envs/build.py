@@ -96,7 +96,7 @@ def _from_gymnasium(found: Registered, order: Order) -> Environments:
         )
         return order.native(made, found.family)
     given = dict(options) | ({"render_mode": render_mode} if render_mode else {})
-    # The checker asks for what our own translation asks for, and costs a third of a small environment's speed.
+    # What the checker would complain of, our own translation refuses in plainer words.
     envs = [
         _call(name, gym.make, spec.id, disable_env_checker=True, options=given) for _ in range(order.count)
     ]

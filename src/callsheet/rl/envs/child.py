@@ -32,6 +32,7 @@ class Child:
     """A process that serves some of the environments."""
 
     def __init__(self, wish: there.Wish, memory: int) -> None:
+        message = _as_json(wish)
         mine, its = Pipe()
         lifeline, self._lifeline = os.pipe()
         self._connection: Connection[Any, Any] = mine
@@ -53,7 +54,7 @@ class Child:
         finally:
             its.close()
             os.close(lifeline)
-        self.send(msgspec.json.encode(wish))
+        self.send(message)
 
     def send(self, message: bytes) -> None:
         """A process that is gone is noticed when its answer is awaited."""
@@ -115,3 +116,15 @@ class Child:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(max(0.0, limit - time.monotonic()))
         self.kill()
+
+
+def _as_json(wish: there.Wish) -> bytes:
+    for name, value in wish.options.items():
+        try:
+            msgspec.json.encode(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise UserError(
+                f"the option {name!r} of {wish.env} cannot be sent to a process of its own: {error}",
+                fix="use numbers, texts, lists and dicts, or isolate=False",
+            ) from error
+    return msgspec.json.encode(wish)

@@ -81,6 +81,20 @@ def is_native(name: str) -> bool:
     return found.entry == ATARI or found.spec.vector_entry_point is not None
 
 
+def to_carry(name: str) -> str:
+    """An entry of Gymnasium's list as JSON, for another process, which need not have registered it."""
+    if ":" in name:
+        return ""
+    spec = registered(name).spec
+    try:
+        return spec.to_json()
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"{name} cannot live in a process of its own, because it is registered with objects of this one: {error}",
+            fix="register it with entry_point='module:name', or use isolate=False",
+        ) from error
+
+
 def find(name: str) -> Registered | Pool | Factory:
     """What `CartPole-v1`, `module:Id-v0`, `envpool:Pong-v5` or `package.module:factory` stands for."""
     module_name, colon, inner = name.rpartition(":")

@@ -41,6 +41,8 @@ class Wish(msgspec.Struct, frozen=True):
     first: int = 0
     """Which of them is the first of this process."""
     count: int = 0
+    spec: str = ""
+    """How its owner has it registered with Gymnasium, as JSON."""
     path: list[str] = []
     """Where to look for modules: as its owner does."""
 
@@ -108,8 +110,13 @@ def _end_with(lifeline: int) -> None:
 def _serve(connection: Connection, file: int) -> None:
     wish = msgspec.json.decode(connection.recv_bytes(), type=Wish)
     sys.path[:] = [*wish.path, *(entry for entry in sys.path if entry not in wish.path)]
+    import gymnasium as gym
+
     from callsheet.rl.envs.build import build
 
+    if wish.spec:
+        spec = gym.envs.registration.EnvSpec.from_json(wish.spec)
+        gym.registry.setdefault(spec.id, spec)
     environments = build(
         wish.env,
         wish.count,
