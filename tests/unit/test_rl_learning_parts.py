@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from callsheet.rl.nets.normalise import CLIP, Moments, Normaliser
 from callsheet.rl.nets.numpy import NumpyPolicy
 from callsheet.rl.nets.shape import Network
 from callsheet.rl.nets.torch import Adam, TorchNet, tensors
+from callsheet.rl.nets.torch.stack import stack
 from callsheet.rl.spaces import Array, Continuous, Discrete, Spaces
 
 SPACES = Spaces({"observation": Array("float32", (4,))}, Discrete(2))
@@ -62,6 +67,65 @@ def test_an_optimiser_goes_on_where_its_state_was_saved() -> None:
         loss(each, 9).backward()
         adam.step()
     assert torch.equal(net.parameters.values, later.parameters.values)
+
+
+def layers(*sizes: int, seed: int = 0) -> list[torch.Tensor]:
+    """Weights and biases in turn."""
+    source = torch.Generator().manual_seed(seed)
+    found = []
+    for inside, outside in itertools.pairwise(sizes):
+        found += [torch.randn(outside, inside, generator=source), torch.randn(outside, generator=source)]
+    return [one.requires_grad_() for one in found]
+
+
+def plain(x: torch.Tensor, hidden: list[torch.Tensor], heads: list[torch.Tensor]) -> torch.Tensor:
+    for weight, bias in zip(hidden[::2], hidden[1::2], strict=True):
+        x = torch.tanh(x @ weight.t() + bias)
+    return torch.cat([x @ w.t() + b for w, b in zip(heads[::2], heads[1::2], strict=True)], -1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    st.integers(0, 1000),
+)
+def test_the_quick_stack_of_layers_is_pytorchs_forward_and_backward(
+    widths: list[int], heads: list[int], lead: list[int], seed: int
+) -> None:
+    hidden = layers(3, *widths, seed=seed)
+    ends = [one for size in heads for one in layers(([3, *widths])[-1], size, seed=size)]
+    x = torch.randn(*lead, 3, generator=torch.Generator().manual_seed(seed), requires_grad=True)
+    leaves = [x, *hidden, *ends]
+    found, expected = stack(x, hidden, ends), plain(x, hidden, ends)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    toward = torch.randn(found.shape, generator=torch.Generator().manual_seed(seed))
+    for ours, theirs in zip(
+        torch.autograd.grad(found, leaves, toward),
+        torch.autograd.grad(expected, leaves, toward),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+def test_passes_that_overlap_do_not_share_memory() -> None:
+    hidden, heads = layers(3, 8), layers(8, 2)
+    xs = [torch.randn(5, 3, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
+    outs = [stack(x, hidden, heads) for x in xs]
+    with torch.no_grad():
+        stack(xs[0] + 1, hidden, heads)
+    for x, out in zip(xs, outs, strict=True):
+        (ours,) = torch.autograd.grad(out.square().sum(), hidden[:1])
+        (theirs,) = torch.autograd.grad(plain(x, hidden, heads).square().sum(), hidden[:1])
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+def test_a_pass_cannot_be_gone_through_backwards_twice() -> None:
+    out = stack(torch.ones(2, 3), layers(3, 8), layers(8, 2)).sum()
+    out.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="backwards before"):
+        out.backward()
 
 
 def test_a_part_is_optimised_without_the_others() -> None:

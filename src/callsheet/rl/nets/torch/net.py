@@ -17,6 +17,7 @@ from callsheet.rl.nets.shape import Network, resolve, state_size
 from callsheet.rl.nets.snapshot import Snapshot
 from callsheet.rl.nets.torch import torsos
 from callsheet.rl.nets.torch.parameters import Parameters
+from callsheet.rl.nets.torch.stack import stack
 from callsheet.rl.spaces import Continuous, Spaces
 
 
@@ -52,6 +53,9 @@ class TorchNet:
         self.parameters = Parameters(self.layout, generator=generator, device=device, trained=trained)
         self._axes = {key: len(array.shape) for key, array in spaces.observations.items()}
         self._act = torch.tanh if self.network.activation == "tanh" else torch.relu
+        self._quick = (
+            self.network.activation == "tanh" and not self.network.lstm and self.device.type == "cpu"
+        )
         self._norms: dict[str, tuple[Tensor, Tensor]] = {}
         self._scale: Scale | None = None
         if isinstance(spaces.action, Continuous):
@@ -79,18 +83,17 @@ class TorchNet:
         """Policy (or values of actions) and value. `first` [T, B] and `state` [B, S] are for recurrent networks."""
         joined = self._join(obs)
         if self.network.head == "q":
-            x, state = self._trunk("torso", obs, joined, first, state)
-            return Output(self._values(x), None, state)
+            heads = ("q.advantage", "q.value") if self.network.duelling else ("q.head",)
+            out, state = self._run("torso", heads, obs, joined, first, state)
+            return Output(self._values(out), None, state)
         if self.network.shared:
-            x, state = self._trunk("torso", obs, joined, first, state)
-            value = self._linear("value.head", x).squeeze(-1) if values else None
-            return Output(self._linear("policy.head", x), value, state)
-        x, _ = self._trunk("policy", obs, joined)
-        policy = self._linear("policy.head", x)
+            out, state = self._run("torso", ("policy.head", "value.head"), obs, joined, first, state)
+            return Output(out[..., :-1], out[..., -1], state)
+        policy, _ = self._run("policy", ("policy.head",), obs, joined)
         if self.network.head == "soft-actor-critic" or not values:
             return Output(policy, None, None)
-        x, _ = self._trunk("value", obs, joined)
-        return Output(policy, self._linear("value.head", x).squeeze(-1), None)
+        value, _ = self._run("value", ("value.head",), obs, joined)
+        return Output(policy, value.squeeze(-1), None)
 
     def distribution(self, policy: Tensor, masks: Tensor | None = None) -> Categorical | Gaussian:
         """Of an actor-critic's `Output.policy`."""
@@ -115,22 +118,31 @@ class TorchNet:
             x = self._act(self._pair(f"q.mlp.{index}", x))
         return self._pair("q.head", x).view(2, *lead)
 
-    def _trunk(
+    def _run(
         self,
         part: str,
+        heads: tuple[str, ...],
         obs: Mapping[str, Tensor],
         joined: Tensor | None,
         first: Tensor | None = None,
         state: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
+        """The heads' outputs side by side, and the state after."""
         x = self._see(part, obs, joined)
+        if self._quick:
+            hidden = (f"{part}.mlp.{index}" for index in range(len(self.network.hidden or ())))
+            return stack(x, self._pairs(*hidden), self._pairs(*heads)), None
         for index in range(len(self.network.hidden or ())):
             x = self._act(self._linear(f"{part}.mlp.{index}", x))
         if self.network.lstm:
             if first is None or state is None:
                 raise TypeError("a recurrent network needs `first` and `state`")
-            return torsos.lstm(self.parameters, part, x, first, state)
-        return x, None
+            x, state = torsos.lstm(self.parameters, part, x, first, state)
+        found = [self._linear(head, x) for head in heads]
+        return found[0] if len(found) == 1 else torch.cat(found, dim=-1), state
+
+    def _pairs(self, *layers: str) -> list[Tensor]:
+        return [self.parameters.named[f"{layer}.{what}"] for layer in layers for what in ("weight", "bias")]
 
     def _join(self, obs: Mapping[str, Tensor], extra: Tensor | None = None) -> Tensor | None:
         """All vectors side by side, scaled, [..., width]."""
@@ -165,12 +177,12 @@ class TorchNet:
     def _lead(self, key: str, x: Tensor) -> tuple[int, ...]:
         return tuple(x.shape[: x.dim() - self._axes[key]])
 
-    def _values(self, x: Tensor) -> Tensor:
+    def _values(self, out: Tensor) -> Tensor:
         if not self.network.duelling:
-            return self._linear("q.head", x)
-        advantages = self._linear("q.advantage", x)
+            return out
+        advantages = out[..., :-1]
         # The advantages of all actions are 0 on average.
-        return self._linear("q.value", x) + advantages - advantages.mean(-1, keepdim=True)
+        return out[..., -1:] + advantages - advantages.mean(-1, keepdim=True)
 
     def _linear(self, name: str, x: Tensor) -> Tensor:
         named = self.parameters.named
