@@ -130,9 +130,9 @@ def rows(seconds: str) -> list[Row]:
     return found
 
 
-def run(command: list[str]) -> Numbers:
+def run(command: list[str], timeout: float = 300) -> Numbers:
     """The numbers that a script prints in its last line."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
         raise RuntimeError(f"{command} printed nothing:\n{done.stderr[-2000:]}")
@@ -196,7 +196,8 @@ def compare(row: Row, rounds: int, *, install: bool) -> bool:
 def soak(seconds: float) -> None:
     """Trajectories for long, with the reader's memory at the begin and at the end."""
     ours = [sys.executable, str(HERE / "dataplane_ours.py"), "trajectories", "565KB", "2"]
-    short, long = run([*ours, "5", "memory"]), run([*ours, str(seconds), "memory"])
+    short = run([*ours, "5", "memory"])
+    long = run([*ours, str(seconds), "memory"], timeout=seconds + 300)
     growth = long["peak_mb"] - short["peak_mb"]
     print(
         f"\nsoak of {seconds:.0f} s: {long['items_per_s']:,.0f} items/s, the reader's peak grew by {growth:.1f} MB"
