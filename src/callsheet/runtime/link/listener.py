@@ -7,7 +7,7 @@ import logging
 import os
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -173,11 +173,16 @@ class Listener:
                 self.settle()
                 return []
 
-    def ignore_stop(self) -> None:
-        """From now on waits go on although the process should stop: it takes what others still hand over."""
-        if self._heeds_stop:
-            self._heeds_stop = False
-            self._poll.unregister(self.context.stop.fd)
+    @contextlib.contextmanager
+    def ignoring_stop(self) -> Iterator[None]:
+        """In this block waits go on although the process should stop: it takes what others still hand over."""
+        self._heeds_stop = False
+        self._poll.unregister(self.context.stop.fd)
+        try:
+            yield
+        finally:
+            self._heeds_stop = True
+            self._poll.register(self.context.stop.fd, select.EPOLLIN)
 
     def wake(self) -> None:
         """End the wait of the thread that polls; any thread may do that."""

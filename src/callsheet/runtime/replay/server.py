@@ -291,12 +291,12 @@ class ReplayServer:
 
     def _linger(self) -> None:
         """Take what writers that stop at the same time still hand over."""
-        self.listener.ignore_stop()
         end, quiet = Deadline(_LINGER), Deadline(_QUIET)
-        while not end.passed and not quiet.passed:
-            for frame in self.listener.poll(end.left(quiet.left())):
-                self._take(frame)
-                quiet = Deadline(_QUIET)
-            for service in self._services.values():
-                service.pump()
+        with self.listener.ignoring_stop():
+            while not end.passed and not quiet.passed:
+                for frame in self.listener.poll(end.left(quiet.left())):
+                    self._take(frame)
+                    quiet = Deadline(_QUIET)
+                for service in self._services.values():
+                    service.pump()
         self.listener.settle()  # before the snapshot, which may take longer than writers wait
