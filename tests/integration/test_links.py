@@ -105,7 +105,8 @@ def send(link: Link, sequence: int, timeout: float = 5) -> None:
     block = link.reserve(layout.nbytes, timeout)
     for name, view in layout.views(block.view).items():
         view[0] = ARRAYS[name]
-    link.send(m.Header(verb=1, schema=SCHEMA.hash, sequence=sequence), block, layout.nbytes, timeout)
+    link.connect(timeout)
+    link.post(m.Header(verb=1, schema=SCHEMA.hash, sequence=sequence), block, layout.nbytes)
 
 
 def test_arrays_arrive_as_they_were_sent(kind: str) -> None:
@@ -135,7 +136,8 @@ def test_payloads_by_memory_do_not_pass_the_socket() -> None:
         link = Link(context, "e", "test", schema=schema)
         size = schema.layout(1).nbytes
         for sequence in range(20):
-            link.send(m.Header(verb=1, schema=schema.hash, sequence=sequence), link.reserve(size, 5), size)
+            link.connect(5)
+            link.post(m.Header(verb=1, schema=schema.hash, sequence=sequence), link.reserve(size, 5), size)
         link.drain(5)
         assert 0 < link.bytes_on_socket < size * 20 / 100
         link.close()
@@ -317,8 +319,8 @@ def test_an_address_that_is_none_is_told_on_both_sides() -> None:
 def test_a_link_that_breaks_the_protocol_is_ended_and_may_come_back(kind: str) -> None:
     with echo(make(kind)) as server, make(kind, role="a", address=server.address) as context:
         link = Link(context, "e", "test", schema=SCHEMA)
-        block = link.reserve(64, 5)
-        link.send(m.Header(verb=1, schema=SCHEMA.hash, count=7), block, 64)
+        link.connect(5)
+        link.post(m.Header(verb=1, schema=SCHEMA.hash, count=7), link.reserve(64, 5), 64)
         deadline = time.monotonic() + 5
         while server.listener.counts.expelled == 0 and time.monotonic() < deadline:
             time.sleep(0.01)

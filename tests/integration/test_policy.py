@@ -428,8 +428,8 @@ def test_nonsense_ends_the_link_and_nothing_else(header: m.Header) -> None:
     with serving("memory") as (serving_, ctx), PolicyClient(ctx, "p") as honest:
         honest.act(seen(1), timeout=SOON)
         link = Link(ctx, "p", "policy", schema=SEEN)
-        block = link.reserve(64, SOON)
-        link.send(header, block, 64, SOON)
+        link.connect(SOON)
+        link.post(header, link.reserve(64, SOON), 64)
         until(lambda: serving_.server.counts()["refused"] >= 1)
         link.close()
         assert honest.act(seen(1), timeout=SOON).arrays["action"].tolist() == [3]

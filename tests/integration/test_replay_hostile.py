@@ -102,10 +102,11 @@ def test_items_that_are_not_as_agreed_end_their_link(kind: str, header: Header, 
         context(kind, shard.address, role="intruder") as ctx,
     ):
         intruder = link(ctx, words.WRITE, SENT)
+        intruder.connect(10)
         layout = SENT.layout(1)
         block = intruder.reserve(layout.nbytes, 10)
         layout.views(block.view)[PRIORITY][:] = priority
-        intruder.send(header, block, layout.nbytes, timeout=10)
+        intruder.post(header, block, layout.nbytes)
         lives(shard, kind, 1)
         assert shard.server.table().counts.inserted == 1
         intruder.close()

@@ -16,7 +16,7 @@ from callsheet.runtime.link import messages as m
 from callsheet.runtime.link.dialling import Refused
 from callsheet.runtime.link.link import Link, TimedOut
 from callsheet.runtime.schema import Schema
-from callsheet.runtime.stop import Stopping
+from callsheet.runtime.stop import Deadline, Stopping
 from callsheet.runtime.trajectories import TrajectoryReader, TrajectoryWriter
 
 
@@ -436,9 +436,11 @@ def test_a_frame_that_is_not_as_agreed_ends_the_link(carrier: str, header: m.Hea
     def misbehave() -> None:
         with context(carrier, reader.address, role="actor") as ctx:
             link = Link(ctx, "t", "trajectories", schema=schema)
-            link.send(header, link.reserve(size), size, 5)
+            link.connect(5)
+            link.post(header, link.reserve(size), size)
             while not ended.is_set():
-                link.receive(0.05)
+                with contextlib.suppress(TimedOut):
+                    link.wait(Deadline(0.05))
             link.close()
 
     ended = threading.Event()

@@ -45,7 +45,7 @@ class Link:
         blocks: int = 4,
         on_up: Callable[[m.Welcome], None] = lambda welcome: None,
         body: Callable[[], bytes] = bytes,
-        on_data: Callable[[Frame], None] | None = None,
+        on_data: Callable[[Frame], None] = Frame.release,
         lazy: bool = False,
     ) -> None:
         """A lazy link gives blocks back with the next message that it posts, not with one of their own."""
@@ -61,8 +61,7 @@ class Link:
         self._backoff = 0.0
         self._not_before = 0.0
         self._down_since = time.monotonic()
-        self._received: list[Frame] = []
-        self._on_data = on_data or self._received.append
+        self._on_data = on_data
         self._lazy = lazy
         self._owed: list[int] = []
         context.measuring.follow("Transport", endpoint, self.measure)
@@ -146,34 +145,9 @@ class Link:
         """A reserved block is not sent after all."""
         self._blocks.give_back(block)
 
-    def send(
-        self, header: m.Header, block: Block | None = None, length: int = 0, timeout: float | None = None
-    ) -> None:
-        """Send. With a block it is certain to arrive while this process lives; without one it may be lost."""
-        self._flight.launch(header, block, length, self.by_memory)
-        deadline = Deadline(timeout)
-        if self._wire is None:
-            self.connect(timeout)  # sends all that is in flight
-            if block is not None:
-                return
-        while self._wire is not None:
-            try:
-                self._wire.send_data(header, block, length)
-                return
-            except Full:
-                try:
-                    self._step(deadline)
-                except BaseException:
-                    self._lost()  # so that a block in flight is sent with the next connection
-                    raise
-            except Lost:
-                self._lost()
-        if block is None:
-            self.connect(deadline.left() if deadline.at else None)
-            self.send(header, None, 0, timeout)
-
     def post(self, header: m.Header, block: Block, length: int) -> None:
-        """Send without waiting: at once, or with the next connection when there is none now."""
+        """Send without waiting: at once, or with the next connection when there is none now. It is certain to arrive
+        while this process lives."""
         self._flight.launch(header, block, length, self.by_memory)
         if self._wire is not None:
             released = self._owed.pop() if self._owed else m.NO_BLOCK
@@ -201,22 +175,6 @@ class Link:
     def limit(self, blocks: int) -> None:
         """Have no more blocks than this."""
         self._blocks.limit(blocks)
-
-    def receive(self, timeout: float | None = None) -> Frame | None:
-        """The next message; None when the time is over."""
-        deadline = Deadline(timeout)
-        while not self._received:
-            if self._wire is not None:
-                self._pump()
-                if self._received:
-                    break
-            if deadline.passed:
-                return None
-            try:
-                self._step(deadline)
-            except TimedOut:
-                return None
-        return self._received.pop(0)
 
     def poll(self) -> None:
         """Take in what has come, without waiting."""
@@ -353,7 +311,6 @@ class Link:
             self._wire.close()
             self._wire = None
             self._down_since = time.monotonic()
-            self._received.clear()
             self._owed.clear()
 
     def drain(self, timeout: float | None) -> bool:
