@@ -349,10 +349,11 @@ def test_the_two_critics_of_sac_are_two_networks() -> None:
     with torch.no_grad():
         found = net.critics(obs, action)
         assert found.shape == (2, 7)
-        for index in range(2):
+        for index in (0, 1):
             x = torch.cat((obs["a"], obs["b"], action / 5 - 1), -1)
             for layer in ("mlp.0", "mlp.1", "head"):
-                weight, bias = (net.parameters[f"q.{layer}.{what}"][index] for what in ("weight", "bias"))
+                name = f"q.{index + 1}.{layer}"
+                weight, bias = (net.parameters[f"{name}.{what}"] for what in ("weight", "bias"))
                 x = x @ weight.t() + bias
                 x = x.relu() if layer != "head" else x
             np.testing.assert_allclose(found[index], x[:, 0], atol=1e-5)

@@ -12,6 +12,8 @@ SECTIONS = (16, 32, 32)
 """Channels of the three sections of the IMPALA ResNet."""
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Channels, kernel and stride of the Nature CNN's convolutions."""
+CRITICS = ("q.1", "q.2")
+"""The two critics of SAC. Not stacked in one array: PyTorch's batched product is slower on a CPU than two products."""
 _HIDDEN = math.sqrt(2.0)
 _SMALL = 0.01
 _RESIDUAL = _HIDDEN / math.sqrt(2 * len(SECTIONS))
@@ -36,7 +38,8 @@ class Layout:
     """All parameters of a resolved network, in the order in which they lie in one flat vector.
 
     Names are ``<part>.<layer>.weight``. The parts are ``torso`` (what policy and value share), ``policy``, ``value``
-    and ``q``; the parameters of a part lie side by side. The two critics of SAC are stacked: ``[2, out, in]``.
+    and ``q``; the parameters of a part lie side by side. SAC's two critics are ``q.1`` and ``q.2``; they share what sees
+    images.
     """
 
     def __init__(self, network: Network, spaces: Spaces) -> None:
@@ -54,8 +57,9 @@ class Layout:
                 self._linear("q.head", width, actions, 1.0)
         elif head == "soft-actor-critic":
             self._linear("policy.head", self._trunk("policy"), 2 * outputs(spaces), _SMALL)
-            width = self._trunk("q", extra=outputs(spaces), copies=2)
-            self._linear("q.head", width, 1, 1.0, copies=2)
+            seen = self._images("q") + self.inputs.width + outputs(spaces)
+            for critic in CRITICS:
+                self._linear(f"{critic}.head", self._hidden(critic, seen), 1, 1.0)
         else:
             both = self._trunk("torso") if network.shared else 0
             self._linear("policy.head", both or self._trunk("policy"), outputs(spaces), _SMALL)
@@ -76,20 +80,26 @@ class Layout:
             offset += one.size
         return slice(max(start, 0), max(stop, 0))
 
-    def _trunk(self, part: str, *, extra: int = 0, copies: int = 0) -> int:
+    def _trunk(self, part: str) -> int:
+        """All but the heads; how wide its output is."""
         network = self.network
-        width = self.inputs.width + extra
+        width = self._hidden(part, self._images(part) + self.inputs.width)
+        if not network.lstm:
+            return width
+        self._found.append(Parameter(f"{part}.lstm.input", (4 * network.lstm, width), 1.0))
+        self._found.append(Parameter(f"{part}.lstm.hidden", (4 * network.lstm, network.lstm), 1.0))
+        self._found.append(Parameter(f"{part}.lstm.bias", (4 * network.lstm,)))
+        return network.lstm
+
+    def _images(self, part: str) -> int:
         for one in self.inputs.images:
-            self._image(f"{part}.{network.torso}.{one.key}", one)
-            width += network.embed or 0
-        for index, units in enumerate(network.hidden or ()):
-            self._linear(f"{part}.mlp.{index}", width, units, _HIDDEN, copies=copies)
+            self._image(f"{part}.{self.network.torso}.{one.key}", one)
+        return len(self.inputs.images) * (self.network.embed or 0)
+
+    def _hidden(self, part: str, width: int) -> int:
+        for index, units in enumerate(self.network.hidden or ()):
+            self._linear(f"{part}.mlp.{index}", width, units, _HIDDEN)
             width = units
-        if network.lstm:
-            self._found.append(Parameter(f"{part}.lstm.input", (4 * network.lstm, width), 1.0))
-            self._found.append(Parameter(f"{part}.lstm.hidden", (4 * network.lstm, network.lstm), 1.0))
-            self._found.append(Parameter(f"{part}.lstm.bias", (4 * network.lstm,)))
-            width = network.lstm
         return width
 
     def _image(self, name: str, image: Image) -> None:
@@ -113,10 +123,9 @@ class Layout:
         self._found.append(Parameter(f"{name}.weight", (outside, inside, kernel, kernel), gain))
         self._found.append(Parameter(f"{name}.bias", (outside,)))
 
-    def _linear(self, name: str, inside: int, outside: int, gain: float, *, copies: int = 0) -> None:
-        stack = (copies,) if copies else ()
-        self._found.append(Parameter(f"{name}.weight", (*stack, outside, inside), gain))
-        self._found.append(Parameter(f"{name}.bias", (*stack, outside)))
+    def _linear(self, name: str, inside: int, outside: int, gain: float) -> None:
+        self._found.append(Parameter(f"{name}.weight", (outside, inside), gain))
+        self._found.append(Parameter(f"{name}.bias", (outside,)))
 
 
 def outputs(spaces: Spaces) -> int:

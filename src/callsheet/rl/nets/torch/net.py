@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from callsheet.rl.distributions.scaling import LEAST_LOG_STD, MOST_LOG_STD, Scaling
 from callsheet.rl.distributions.torch import Categorical, Gaussian, Scale, SquashedGaussian
-from callsheet.rl.nets.layout import Layout
+from callsheet.rl.nets.layout import CRITICS, Layout
 from callsheet.rl.nets.normalise import CLIP, scale
 from callsheet.rl.nets.shape import Network, resolve, state_size
 from callsheet.rl.nets.snapshot import Snapshot
@@ -110,13 +110,14 @@ class TorchNet:
     def critics(self, obs: Mapping[str, Tensor], action: Tensor) -> Tensor:
         """A soft actor-critic's two estimates of the value of actions in the environment's units, [2, ...]."""
         assert self._scale is not None
-        x = self._join(obs, self._scale.inside(action))
-        x = self._see("q", obs, x)
-        lead = x.shape[:-1]
-        x = x.reshape(-1, x.shape[-1]).expand(2, -1, -1)
-        for index in range(len(self.network.hidden or ())):
-            x = self._act(self._pair(f"q.mlp.{index}", x))
-        return self._pair("q.head", x).view(2, *lead)
+        seen = self._see("q", obs, self._join(obs, self._scale.inside(action)))
+        found = []
+        for critic in CRITICS:
+            x = seen
+            for index in range(len(self.network.hidden or ())):
+                x = self._act(self._linear(f"{critic}.mlp.{index}", x))
+            found.append(self._linear(f"{critic}.head", x).squeeze(-1))
+        return torch.stack(found)
 
     def _run(
         self,
@@ -187,8 +188,3 @@ class TorchNet:
     def _linear(self, name: str, x: Tensor) -> Tensor:
         named = self.parameters.named
         return functional.linear(x, named[f"{name}.weight"], named[f"{name}.bias"])
-
-    def _pair(self, name: str, x: Tensor) -> Tensor:
-        """One layer of both critics at once: [2, N, in] to [2, N, out]."""
-        weight, bias = self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"]
-        return torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))

@@ -104,13 +104,10 @@ def _views(layout: Layout, flat: Tensor) -> list[tuple[Parameter, Tensor]]:
 
 
 def _begin(one: Parameter, view: Tensor, generator: torch.Generator) -> None:
-    if not one.gain:
+    if one.gain:
+        torch.nn.init.orthogonal_(view, one.gain, generator=generator)
+    else:
         view.fill_(one.constant)
-        return
-    # Two critics must differ: each is drawn by itself.
-    stacked = len(one.shape) == 3
-    for matrix in view if stacked else (view,):
-        torch.nn.init.orthogonal_(matrix, one.gain, generator=generator)
 
 
 def _accept_read_only() -> None:

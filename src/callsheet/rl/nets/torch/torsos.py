@@ -17,7 +17,9 @@ def pixels(image: Image, frames: Tensor) -> Tensor:
         frames = frames.reshape(-1, image.height, image.width, image.channels).permute(0, 3, 1, 2)
     else:
         frames = frames.reshape(-1, image.channels, image.height, image.width)
-    return frames.float()
+    # On a CPU gradients of convolutions take a fifth less time with channels last in memory; a pass without is slower.
+    last = torch.is_grad_enabled()
+    return frames.to(torch.float32, memory_format=torch.channels_last if last else torch.contiguous_format)
 
 
 def nature(parameters: Parameters, name: str, image: Image, frames: Tensor) -> Tensor:
