@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sysconfig
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -28,8 +28,11 @@ _PARTS = ("master", "volume", "filer", "s3")
 class S3Server:
     """Starts, is killed and starts again at the same address with the same data."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, address: str = "127.0.0.1", enter: Sequence[str] = ()) -> None:
+        """`enter` begins a command that runs where this address is, in another network."""
         self.folder = folder
+        self._address = address
+        self._enter = list(enter)
         self._process: subprocess.Popen[bytes] | None = None
         (folder / "data").mkdir(parents=True)
         identities = [
@@ -48,7 +51,7 @@ class S3Server:
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._ports[-2]}"
+        return f"http://{self._address}:{self._ports[-2]}"
 
     def environment(self, who: str = "user") -> dict[str, str]:
         """The variables that lead a program here."""
@@ -68,8 +71,8 @@ class S3Server:
         }
         options = {
             "dir": self.folder / "data",
-            "ip": "127.0.0.1",
-            "ip.bind": "127.0.0.1",
+            "ip": self._address,
+            "ip.bind": self._address,
             "filer": "true",
             "s3": "true",
             "s3.config": self.folder / "s3.json",
@@ -85,6 +88,7 @@ class S3Server:
         with open(self.folder / "server.log", "ab") as log:
             self._process = subprocess.Popen(
                 [
+                    *self._enter,
                     WEED,
                     "-logtostderr=true",
                     "server",
@@ -133,7 +137,7 @@ class S3Server:
 
     def _ask_filer(self, method: str, path: str) -> None:
         """Buckets are folders to the part of the server behind S3, which asks for no keys."""
-        url = f"http://127.0.0.1:{self._ports[2 * _PARTS.index('filer')]}/buckets/{path}"
+        url = f"http://{self._address}:{self._ports[2 * _PARTS.index('filer')]}/buckets/{path}"
         urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=10).close()
 
     def remove(self) -> None:
@@ -163,9 +167,9 @@ def _variables(values: dict[str, str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def serving(folder: Path) -> Iterator[S3Server]:
+def serving(folder: Path, address: str = "127.0.0.1", enter: Sequence[str] = ()) -> Iterator[S3Server]:
     """A server that is ready, and gone afterwards."""
-    server = S3Server(folder)
+    server = S3Server(folder, address, enter)
     try:
         server.start()
         server.wait_until_ready()

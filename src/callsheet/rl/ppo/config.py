@@ -48,10 +48,8 @@ def defaults(family: Family) -> Config:
                 environments=16,
                 rollout=32,
                 epochs=4,
-                minibatch=512,
-                learning_rate=3e-3,
-                gamma=0.98,
-                lam=0.9,
+                minibatch=256,
+                learning_rate=5e-3,
             )
         case "atari":
             return Config(

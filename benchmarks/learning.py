@@ -1,0 +1,67 @@
+"""Learning beside its peers: the same environments, in the same minutes, as ratios.
+
+    python benchmarks/learning.py [--install] [--rounds 3] [--only WORD]
+
+Peer and ours run in turns, each round with another seed, and medians are compared. One rule for all: a training is
+over when the last 20 episodes, played while exploring, have the mean return that is wanted. Peers that are not
+installed are left out; `--install` installs them into environments of their own, outside the tree.
+"""
+
+from __future__ import annotations
+
+from comparing import Goal, Row, arguments, compare_all
+
+OURS = "learning_ours.py"
+SEED = "{round}"
+
+
+def rows() -> list[Row]:
+    """What learning must show."""
+    ours = (OURS, "cartpole", SEED)
+    sb3 = ("sb3", "sb3_cartpole.py", SEED)
+    rllib = ("rllib", "rllib_cartpole.py", SEED)
+    return [
+        Row(
+            "CartPole-v1 to 475, seconds of training",
+            ours,
+            {"SB3": sb3, "RLlib": rllib},
+            "train_s",
+            (Goal("SB3", 1 / 3, most=True),),
+        ),
+        Row(
+            "CartPole-v1 to 475, seconds of the whole command",
+            ours,
+            {"SB3": sb3, "RLlib": rllib},
+            "whole_s",
+            (Goal("RLlib", 1 / 3, most=True),),
+        ),
+        Row(
+            "CartPole-v1, steps/s while learning",
+            ours,
+            {"SB3": sb3, "Sample Factory": ("sample-factory", "sample_factory_cartpole.py", SEED)},
+            "steps_per_s",
+            (Goal("Sample Factory", 1),),
+            least=20_000,
+        ),
+        Row(
+            "Pong, random actions delivered to a reader, steps/s",
+            (OURS, "pong-sampling"),
+            {
+                "EnvPool": ("envpool", "pong_sampling.py", "envpool"),
+                "ale-py": ("", "pong_sampling.py", "ale"),
+            },
+            "steps_per_s",
+            (Goal("EnvPool", 0.9), Goal("ale-py", 0.9)),
+        ),
+        Row(
+            "Pong, learning with PPO, steps/s",
+            (OURS, "pong"),
+            {"SB3": ("sb3", "sb3_pong.py")},
+            "steps_per_s",
+            (Goal("SB3", 1),),
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    compare_all(rows(), arguments(__doc__).parse_args())
