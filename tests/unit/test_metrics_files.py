@@ -230,9 +230,9 @@ def test_several_processes_become_one_number_for_their_role(tmp_path: Path) -> N
         place(tmp_path, index=index).write_text(json.dumps(made) + "\n")
     expected = [
         Shown("steps", 200.0, "/s"),
-        Shown("waiting", 0.3, "share"),
         Shown("return", 150.0),
         Shown("held", 10.0),
+        Shown("waiting", 0.3, "share"),
     ]
     read = Reader(tmp_path).read()
     assert shown_by_role(read, ended=False, now=1006.0) == {"actor": expected}

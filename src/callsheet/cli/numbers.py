@@ -33,7 +33,7 @@ def of(run: Run, *, ended: bool) -> dict[str, list[Shown]]:
 
 
 def text(numbers: Sequence[Shown]) -> str:
-    """All numbers of a role in one line: ``steps 812/s  return 195  waiting 3%``."""
+    """All numbers of a role in one line: ``steps 812k  speed 9312/s  return 195  hunger 3%``."""
     return "  ".join(f"{number.name} {value(number.value, number.unit)}" for number in numbers)
 
 
@@ -43,7 +43,7 @@ def value(number: float, unit: str = "") -> str:
         return words.size(number)
     if unit == "bytes/s":
         return f"{words.size(number)}/s"
-    if unit == "share":
+    if unit in ("share", "ratio"):
         return f"{100 * number:.0f}%"
     if unit == "seconds":
         return _duration(number)

@@ -116,9 +116,11 @@ def _short(value: float) -> float | None:
 def _shown(readings: Iterable[Reading], line: dict[str, Any]) -> list[dict[str, Any]]:
     """What a person wants to see, each with the way in which several processes' values become one."""
     found: dict[str, tuple[Definition, list[float]]] = {}
-    for reading in readings:
+    # What a program says of itself comes first, and counts where its connections have the same word.
+    for reading in sorted(readings, key=lambda reading: bool(reading.labels)):
         definition = reading.definition
-        if not definition.shown:
+        known = found.get(definition.shown)
+        if not definition.shown or (known and reading.labels and not known[0].labels):
             continue
         value = _value_shown(definition, key(reading), line)
         if value is not None:

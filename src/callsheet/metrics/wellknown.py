@@ -6,6 +6,7 @@ endpoint share its metrics. The reference page is made from this file.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from callsheet.metrics.definition import COUNTS, Definition
@@ -261,7 +262,12 @@ class Learning:
     """A program that learns."""
 
     def __init__(self, registry: Registry) -> None:
-        self.steps = registry.counter("learning_steps", "Environment steps learnt from.", shown="steps")
+        self.done = registry.gauge(
+            "learning_done_steps", "Environment steps learnt from, in all attempts.", shown="steps"
+        )
+        self.steps = registry.counter(
+            "learning_steps", "Environment steps learnt from, by this process.", shown="speed"
+        )
         self.updates = registry.counter("learning_updates", "Updates of the parameters.")
         self.update_seconds = registry.histogram("learning_update", "Time of one update.", unit="seconds")
         self.loss = registry.gauge("learning_loss", "The newest loss.")
@@ -271,15 +277,18 @@ class Learning:
         self.evaluation = registry.gauge(
             "learning_evaluation", "Mean return of the newest evaluation.", shown="evaluation"
         )
-        self.hunger = registry.gauge(
-            "learning_hunger", "Part of the time that the learner waited for data, lately.", shown="hunger"
-        )
         self.staleness = registry.gauge(
             "learning_staleness", "Mean age of the newest batch's policy, in updates.", shown="lag"
         )
+        self.hunger = registry.gauge(
+            "learning_hunger",
+            "Part of the time that the learner waited for data, lately.",
+            unit="ratio",
+            shown="hunger",
+        )
         self.left = registry.gauge(
             "learning_left",
-            "Time until the end as far as the settings tell; else 0.",
+            "Time until the end, where `stop.steps` or `stop.seconds` tells; else NaN.",
             unit="seconds",
             shown="left",
         )
@@ -293,6 +302,15 @@ class Learning:
         self.checkpoint_failures = registry.counter(
             "learning_checkpoint_failures", "Times that results could not be stored."
         )
+        for unknown in (
+            self.loss,
+            self.episode_return,
+            self.evaluation,
+            self.staleness,
+            self.hunger,
+            self.left,
+        ):
+            unknown.set(math.nan)  # until there is one: 0 would be a number like others
 
 
 BY_ENDPOINT: Final = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -111,7 +112,10 @@ class _Parts:
         if not live:
             return last.get(name, 0)
         values = [one().get(name, 0) for one in live]
-        return max(values) if name == "version" else sum(values)
+        if name != "version":
+            return sum(values)
+        newest = max(values)
+        return newest if newest >= 0 else math.nan  # none yet, which no number says
 
 
 class Measuring:

@@ -65,6 +65,8 @@ class Lane:
         """Seconds that calls waited for the receiver."""
         self.lost = 0
         """Items that could not be handed over before the lane was closed."""
+        self.left_alone = False
+        """Whether this process was asked to stop and the receiver had gone before: both sides have ended."""
         self.ahead = ahead
         """Items that may be on their way; None: as many as the frames hold."""
         self._window = window if ahead is None else min(window, ahead)
@@ -213,13 +215,14 @@ class Lane:
             try:
                 self._finish()
                 while not self._delivered():
-                    if self.link.by_memory is None and self.context.stopping and deadline.left() > self.alone:
-                        deadline = Deadline(
-                            self.alone
-                        )  # the other side stops too, as it seems, and is gone already
+                    alone = self.link.by_memory is None and self.context.stopping
+                    if alone and deadline.left() > self.alone:
+                        # The other side stops too, as it seems, and is gone already.
+                        deadline = Deadline(self.alone)
                     self._wait(deadline)
             except CallsheetError:
                 self.lost = self._undelivered()
+                self.left_alone = self.link.by_memory is None and self.context.stopping
             finally:
                 self._give_up()
 
