@@ -76,8 +76,13 @@ def command(
 
 def _told(loaded: LoadedPolicy) -> str:
     info = loaded.info
-    judged = f", evaluated at {info['evaluation']:.1f} in training" if "evaluation" in info else ""
-    return f"{loaded.training.algorithm} on {loaded.training.env}, {info['steps']:,} steps{judged}: {loaded.checkpoint}"
+    judged = ""
+    if "evaluation" in info:
+        judged = f", last evaluated after {info['evaluated']:,} updates: {_number(info['evaluation'])}"
+    return (
+        f"{loaded.training.algorithm} on {loaded.training.env}, {loaded.checkpoint}: {info['steps']:,} steps, "
+        f"{info['updates']:,} updates{judged}"
+    )
 
 
 def _play(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from callsheet.backends.base import Status
 
 _CLOUDS = ("s3", "gs", "az")
-_SIGNS = ("status.json", "experiment.yaml", "checkpoints", "metrics")
+_SIGNS = ("status.json", "checkpoints", "metrics")
 """What a folder of results has at least one of."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -35,9 +35,15 @@ def command(
 
 
 def launch(
-    loaded: Sequence[Loaded], on: str, form: str | None, *, detach: bool, dry_run: bool = False
+    loaded: Sequence[Loaded],
+    on: str,
+    form: str | None,
+    *,
+    detach: bool,
+    dry_run: bool = False,
+    then: Callable[[Sequence[base.Status]], None] | None = None,
 ) -> int:
-    """Check, start, and stay with them."""
+    """Check, start, and stay with them; `then` is called when they have ended and a person has been told so."""
     backend = options.backend(on)
     for item in loaded:
         notes.unused(backend, item.experiment)
@@ -47,7 +53,9 @@ def launch(
     runs = _start(backend, loaded, detach=detach)
     for line in (line for run in runs for line in run.notes):
         output.say(line)
-    return _leave(runs, on, form) if detach else staying.stay(runs, on, form, grace=_grace(loaded))
+    if detach:
+        return _leave(runs, on, form)
+    return staying.stay(runs, on, form, grace=_grace(loaded), then=then)
 
 
 def _foresee(backend: base.Backend, loaded: Sequence[Loaded], form: str | None) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from callsheet import contract
 from callsheet.backends import base
@@ -11,9 +11,15 @@ from callsheet.cli import notes, output
 
 
 def stay(
-    runs: Sequence[base.Run], on: str, form: str | None, *, grace: float = 0.0, tail: int | None = None
+    runs: Sequence[base.Run],
+    on: str,
+    form: str | None,
+    *,
+    grace: float = 0.0,
+    tail: int | None = None,
+    then: Callable[[Sequence[base.Status]], None] | None = None,
 ) -> int:
-    """Show the runs until they end; the exit code."""
+    """Show the runs until they end; the exit code. `then` says more about how they ended, where a person reads it."""
     from callsheet.cli.attachment import Attachment
     from callsheet.cli.screens import choose
 
@@ -26,6 +32,8 @@ def stay(
                 notes.how_to_return(run, on)
             return attachment.left
         tell(runs, ended, form)
+        if then is not None and form is None:
+            then(ended)
     return exit_code(ended)
 
 

@@ -1,19 +1,17 @@
-"""Learning on top of the data plane: environments, networks, algorithms and the roles that run them."""
+"""Learning on top of the data plane: environments, networks, algorithms and the roles that run them.
+
+Names are loaded when first used: every actor imports this package.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from callsheet import lazy
 
 if TYPE_CHECKING:
     from callsheet.rl.loading import LoadedPolicy, load_policy
 
 __all__ = ["LoadedPolicy", "load_policy"]
 
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for, and nothing before: every actor imports this package."""
-    if name in __all__:
-        from callsheet.rl import loading
-
-        return getattr(loading, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy.names(__name__, {"LoadedPolicy": "loading", "load_policy": "loading"})

@@ -37,35 +37,16 @@ class Checkpoints:
         """Name and evaluation of the best that is kept."""
 
     def load(self, identity: Mapping[str, Any]) -> Checkpoint | None:
-        """The newest that is whole and was made by a training like this one; a bad one is told loudly and the one
-        before it is taken. One of another training is an error."""
-        before: int | None = None
-        while (found := latest(self._store, before=before, skip_bad=True)) is not None:
-            told = dict(found.info.get("identity", {}))
-            if told != dict(identity):
-                other = [key for key in {*told, *identity} if told.get(key) != identity.get(key)]
-                raise UserError(
-                    f"{found.name} in {self._store.url} is of another training: "
-                    + ", ".join(
-                        f"{key} was {told.get(key)!r}, is {identity.get(key)!r}" for key in sorted(other)
-                    ),
-                    fix="give this training a storage or a name of its own",
-                )
-            try:
-                state = _arrays(found.read(STATE))
-            except BadSet as bad:
-                log.error("%s; the one before it is taken", bad.message)
-                before = found.number
-                continue
-            self._find_best()
-            return Checkpoint(found.name, state, found.info)
-        return None
-
-    def _find_best(self) -> None:
-        rated = [
-            (one.name, one.info["evaluation"]) for one in all_sets(self._store) if "evaluation" in one.info
-        ]
-        self.best = max(rated, key=lambda one: one[1], default=None)
+        """The newest of this run: see `newest`."""
+        found = newest(self._store, identity)
+        if found is not None:
+            rated = [
+                (one.name, one.info["evaluation"])
+                for one in all_sets(self._store)
+                if "evaluation" in one.info
+            ]
+            self.best = max(rated, key=lambda one: one[1], default=None)
+        return found
 
     def save(
         self,
@@ -84,6 +65,29 @@ class Checkpoints:
             self.best = (name, rating)
         self._writer.keep(self._keep, also=(self.best[0],) if self.best else ())
         return sum(len(data) for data in parts.values())
+
+
+def newest(folder: Store, identity: Mapping[str, Any]) -> Checkpoint | None:
+    """The newest that is whole and was made by a training like this one; a bad one is told loudly and the one before it
+    is taken. One of another training is an error."""
+    before: int | None = None
+    while (found := latest(folder, before=before, skip_bad=True)) is not None:
+        told = dict(found.info.get("identity", {}))
+        if told != dict(identity):
+            other = [key for key in {*told, *identity} if told.get(key) != identity.get(key)]
+            raise UserError(
+                f"{found.name} in {folder.url} is of another training: "
+                + ", ".join(
+                    f"{key} was {told.get(key)!r}, is {identity.get(key)!r}" for key in sorted(other)
+                ),
+                fix="give this training a storage or a name of its own",
+            )
+        try:
+            return Checkpoint(found.name, _arrays(found.read(STATE)), found.info)
+        except BadSet as bad:
+            log.error("%s; the one before it is taken", bad.message)
+            before = found.number
+    return None
 
 
 def find_policy(store: Store, which: str = "best") -> tuple[dict[str, np.ndarray], StoredSet]:

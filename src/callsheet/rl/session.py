@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import platform
 import time
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ import numpy as np
 
 from callsheet.errors import RetryError, UserError
 from callsheet.metrics.wellknown import Learning
-from callsheet.rl.checkpoints import Checkpoints
+from callsheet.rl.checkpoints import FOLDER, Checkpoint, Checkpoints, newest
 from callsheet.rl.curve import Curve, Episodes
 from callsheet.rl.learner import Learner
 from callsheet.rl.settings import Training
@@ -48,15 +49,18 @@ class Session:
         self.updates = 0
         self.evaluation: float | None = None
         """The evaluator's newest verdict."""
+        self._judged = 0
+        """Which version it was about."""
         self._before = 0.0
         self._began = time.monotonic()
         self._waited = 0.0
-        self._hunger = 0.0
+        self._hunger = math.nan
         self._saved_at = self._curve_at = self._said_at = self._began
         self._saved_updates = -1
         self._curve = Curve(self._store)
         self.metrics = Learning(context.metrics)
         self.metrics.left.follow(self._left)
+        self.metrics.done.follow(lambda: self.steps)
 
     @property
     def seconds(self) -> float:
@@ -79,6 +83,9 @@ class Session:
     def resume(self) -> bool:
         """Go on from the newest good checkpoint; whether there was one."""
         found = self._checkpoints.load(self.identity)
+        own = found is not None
+        if found is None and self._training.resume:
+            found = self._of_another_run(self._training.resume)
         if found is None:
             return False
         try:
@@ -91,12 +98,26 @@ class Session:
         info = found.info
         self.steps, self.updates = int(info["steps"]), int(info["updates"])
         self._before, self.evaluation = float(info["seconds"]), info.get("evaluation")
+        self._judged = int(info.get("evaluated", 0))
         self.episodes.add(np.array(info["returns"], float), np.array(info["lengths"], int))
-        self._saved_updates = self.updates
+        # What another run has kept is not yet kept here.
+        self._saved_updates = self.updates if own else -1
         self._began = time.monotonic()
         self._curve.forget_after(self.steps)
         log.warning("went on from %s: %s steps, %s updates", found.name, f"{self.steps:,}", self.updates)
         return True
+
+    def _of_another_run(self, url: str) -> Checkpoint:
+        """Begin where that run ended: its newest checkpoint, and its curve up to there."""
+        store = open_store(url)
+        found = newest(store.sub(FOLDER), self.identity)
+        if found is None:
+            raise UserError(
+                f"there is no checkpoint in {url} to go on from",
+                fix="leave `resume` out, or name another run",
+            )
+        self._curve.points = Curve(store).points
+        return found
 
     def over(self) -> str | None:
         """Why the training has ended; None: it goes on."""
@@ -118,13 +139,13 @@ class Session:
         self.steps += steps
         self.updates += 1
         share = waited / max(waited + took, 1e-9)
-        self._hunger += 0.05 * (share - self._hunger)
+        self._hunger = share if math.isnan(self._hunger) else self._hunger + 0.05 * (share - self._hunger)
         now = time.monotonic()
         metrics = self.metrics
         metrics.steps.add(steps)
         metrics.updates.add()
         metrics.update_seconds.observe(took)
-        metrics.loss.set(told.get("loss", 0.0))
+        metrics.loss.set(told.get("loss", math.nan))
         metrics.hunger.set(self._hunger)
         metrics.staleness.set(lag)
         mean = self.episodes.mean
@@ -149,7 +170,7 @@ class Session:
 
     def evaluated(self, version: int, mean: float) -> None:
         """The evaluator has judged a version."""
-        self.evaluation = mean
+        self.evaluation, self._judged = mean, version
         self.metrics.evaluation.set(mean)
         self._curve.add(
             self.seconds, {"steps": self.steps, "evaluation": mean, "version": version}, always=True
@@ -171,7 +192,7 @@ class Session:
             "versions": versions(),
         }
         if self.evaluation is not None:
-            info["evaluation"] = self.evaluation
+            info |= {"evaluation": self.evaluation, "evaluated": self._judged}
         begun = time.monotonic()
         size = self._checkpoints.save(
             f"step-{self.steps:012d}", self._learner.state(), self._learner.snapshot(), info
@@ -213,9 +234,9 @@ class Session:
         }
 
     def _left(self) -> float:
-        """Seconds until the end, as far as the settings tell; 0 when they do not."""
+        """Seconds until the end, as far as the settings tell; NaN when they do not."""
         done = self.progress
-        return self.seconds * (1 - done) / done if done else 0.0
+        return round(self.seconds * (1 - done) / done) if done else math.nan
 
 
 def versions() -> dict[str, str]:

@@ -66,6 +66,8 @@ class Training(Settings, frozen=True, kw_only=True):
     stop: Stop = Stop()
     evaluation: Evaluation = Evaluation()
     checkpoints: Checkpoints = Checkpoints()
+    resume: str = ""
+    """Results of another run, as a URL: a run without checkpoints of its own begins with the newest of that one."""
     settings: dict[str, Any] = {}
     """The algorithm's own; those that are not said have the defaults of the family."""
 

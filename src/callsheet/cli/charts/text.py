@@ -33,7 +33,7 @@ def draw(
     """The drawing, in so many columns and lines at most, its legend included. No `paint`: no colours."""
     letters = paint is None and len(series) > 1
     legend = list(_legend(series, columns, paint, letters=letters))
-    height = max(_FEWEST_LINES, lines - len(legend) - 3)
+    height = max(_FEWEST_LINES, lines - len(legend) - 4)
     points = [point for one in series for point in one.points]
     across = axis([x for x, _ in points], 6, from_zero=True)
     up = axis([y for _, y in points], max(2, height // 3))

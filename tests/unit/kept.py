@@ -1,0 +1,22 @@
+"""Results of a training for tests that come after one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from callsheet.rl.algorithms import algorithm
+from callsheet.rl.envs import spaces_of
+from callsheet.rl.session import Session
+from callsheet.rl.settings import Training
+from callsheet.runtime import Context
+
+
+def keep(folder: Path, env: str, **settings: Any) -> Path:
+    """Results with one checkpoint of an untrained policy."""
+    training = Training(algorithm="ppo", env=env, settings=settings)
+    learner = algorithm("ppo").make_learner(spaces_of(env), training, "cpu")
+    session = Session(Context(storage=folder.as_uri(), plaintext=True), training, learner)
+    session.learnt(10, {}, waited=0.0, took=1.0, lag=0.0)
+    session.close("enough")
+    return folder
