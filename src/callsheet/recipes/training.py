@@ -10,7 +10,7 @@ import msgspec
 
 from callsheet import contract
 from callsheet.errors import UserError
-from callsheet.rl.algorithms import algorithm
+from callsheet.rl.algorithms import Algorithm, algorithm
 from callsheet.rl.settings import Training
 from callsheet.spec.dump import dump
 
@@ -32,6 +32,8 @@ class Wishes:
     gpus: int = 0
     learner_cpus: str = ""
     actor_cpus: str = ""
+    replay_shards: int = 1
+    """Processes that hold the replay together, for algorithms that have one."""
 
 
 def experiment(training: Training, wishes: Wishes) -> str:
@@ -46,7 +48,9 @@ def experiment(training: Training, wishes: Wishes) -> str:
     if wishes.storage:
         spec["storage"] = wishes.storage
     spec["files"] = {FILE: whole.encode()}
-    spec["roles"] = [_learner(wishes), _actor(training, wishes)]
+    spec["roles"] = [_learner(chosen, wishes), _actor(training, wishes)]
+    if chosen.data == "replay":
+        spec["roles"].append(_replay(training, wishes))
     if wishes.evaluator:
         spec["roles"].append(_evaluator(wishes))
     spec["lifecycle"] = {"success": ["learner"]}
@@ -81,9 +85,12 @@ def _role(name: str, cpus: str, image: str = "") -> dict[str, Any]:
     return found
 
 
-def _learner(wishes: Wishes) -> dict[str, Any]:
+def _learner(chosen: Algorithm, wishes: Wishes) -> dict[str, Any]:
     found = _role("learner", wishes.learner_cpus)
-    found["binds"] = [{"name": "trajectories"}, {"name": "parameters"}, {"name": "evaluations"}]
+    data = "trajectories" if chosen.data == "rollouts" else "episodes"
+    found["binds"] = [{"name": data}, {"name": "parameters"}, {"name": "evaluations"}]
+    if chosen.data == "replay":
+        found["connects"] = ["replay"]
     if wishes.gpus:
         found.setdefault("resources", {})["limits"] = {"nvidia.com/gpu": wishes.gpus}
     return found
@@ -94,7 +101,39 @@ def _actor(training: Training, wishes: Wishes) -> dict[str, Any]:
     found["replicas"] = training.actors
     if not algorithm(training.algorithm).in_step:
         found["scale"] = {"min": 1, "max": max(64, training.actors)}
-    found["connects"] = ["trajectories", "parameters"]
+    if algorithm(training.algorithm).data == "rollouts":
+        found["connects"] = ["trajectories", "parameters"]
+    else:
+        found["connects"] = ["replay", "episodes", "parameters"]
+    return found
+
+
+def _replay(training: Training, wishes: Wishes) -> dict[str, Any]:
+    """The replay's own program, told by the algorithm's settings. Every shard has its part of all numbers."""
+    config = algorithm(training.algorithm).settings(training)
+    shards = wishes.replay_shards
+    if not 1 <= shards <= min(config.capacity, config.warmup):
+        raise UserError(
+            f"{config.capacity:,} transitions cannot be held by {shards} shards", fix="--replay-shards 1"
+        )
+    alpha = getattr(config, "alpha", None)
+    ratio = config.updates_per_step * config.batch
+    turn = config.rollout * config.environments * training.actors
+    arguments: dict[str, Any] = {"kind": "uniform" if alpha is None else "prioritised"}
+    if alpha is not None:
+        arguments["alpha"] = alpha
+    arguments["items"] = config.capacity // shards
+    arguments["min-size"] = config.warmup // shards
+    arguments["samples-per-insert"] = ratio
+    # Room for the batches that are asked for ahead, and for what all actors play in one turn.
+    arguments["tolerance"] = max(4 * config.batch, 2 * ratio * turn) / shards
+    arguments |= {"snapshot-every": training.checkpoints.every, "seed": training.seed}
+    found = _role("replay", "", wishes.actor_image)
+    found["command"] = ["python", "-m", "callsheet.runtime.replay"]
+    for name, value in arguments.items():
+        found["command"] += [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)]
+    found["replicas"] = shards
+    found["binds"] = [{"name": "replay"}]
     return found
 
 

@@ -59,6 +59,8 @@ ALGORITHMS = {
     for one in (
         Algorithm("impala", "Impala", "rollouts"),
         Algorithm("ppo", "PPO", "rollouts", in_step=True),
+        Algorithm("dqn", "DQN", "replay"),
+        Algorithm("sac", "SAC", "replay"),
     )
 }
 

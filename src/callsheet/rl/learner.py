@@ -50,6 +50,15 @@ class Learner(Protocol):
         ...
 
 
+class ReplayLearner(Learner, Protocol):
+    """A learner whose batches are transitions from a replay."""
+
+    @property
+    def priorities(self) -> NDArray[np.float32] | None:
+        """After an update: how much each transition of its batch is worth seeing again; None: all the same."""
+        ...
+
+
 def flat(**groups: Arrays) -> dict[str, NDArray[Any]]:
     """Groups of arrays under one roof: ``flat(adam={"mean": m})`` is ``{"adam/mean": m}``."""
     return {f"{group}/{name}": array for group, arrays in groups.items() for name, array in arrays.items()}

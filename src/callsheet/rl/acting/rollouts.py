@@ -66,28 +66,31 @@ class Rollouts:
         steps = len(out["reward"])
         out["episode_return"][:] = np.nan
         out["episode_steps"][:] = 0
-        values = "value" in out
         if self._state is not None:
             out["state"][:] = self._state
         for t in range(steps):
             self._note(out, t)
-            acted = self._policy.act(
-                self._observations,
-                self._rng,
-                masks=self.environments.masks,
-                values=values,
-                state=self._state,
-                first=self._first,
-            )
-            assert acted.logp is not None
-            out["action"][t] = acted.action
-            out["logp"][t] = acted.logp
-            if values and acted.value is not None:
-                out["value"][t] = acted.value
-            self._state = acted.state
-            self._step(out, t, acted.action)
+            self._step(out, t, self._act(out, t))
         self._note(out, steps)
         return int(out["valid"].sum())
+
+    def _act(self, out: Arrays, t: int) -> NDArray[np.generic]:
+        values = "value" in out
+        acted = self._policy.act(
+            self._observations,
+            self._rng,
+            masks=self.environments.masks,
+            values=values,
+            state=self._state,
+            first=self._first,
+        )
+        assert acted.logp is not None
+        out["action"][t] = acted.action
+        out["logp"][t] = acted.logp
+        if values and acted.value is not None:
+            out["value"][t] = acted.value
+        self._state = acted.state
+        return acted.action
 
     def _note(self, out: Arrays, t: int) -> None:
         for key, observation in self._observations.items():

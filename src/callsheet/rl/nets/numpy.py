@@ -84,8 +84,8 @@ class NumpyPolicy:
         batch = columns.shape[1]
         out = self._main.run(columns)
         if self.network.head == "q":
-            action, best = sampling.best(self._q(out), epsilon, rng, greedy=greedy, masks=masks)
-            return Actions(action, None, best)
+            action, best, own = sampling.best(self._q(out), epsilon, rng, greedy=greedy, masks=masks)
+            return Actions(action, None, best, None, own)
         value: Floats | None = None
         if self._scaling is not None and self.network.head == "soft-actor-critic":
             drawn, logp = sampling.squashed(out, self._scaling, rng, greedy=greedy)

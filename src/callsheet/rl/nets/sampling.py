@@ -35,6 +35,8 @@ class Actions(NamedTuple):
     """[B], the value of the observation; the best action's for values of actions; None where there is none."""
     state: Floats | None = None
     """[B, S], a recurrent policy's state after this step."""
+    chosen: Floats | None = None
+    """[B], the value of the action that was chosen, for values of actions."""
 
 
 class Choices:
@@ -118,21 +120,23 @@ def best(
     *,
     greedy: bool = False,
     masks: Masks | None = None,
-) -> tuple[NDArray[np.int64], Floats]:
-    """The best of the actions [n, B], or with probability `epsilon` any that is allowed; and the best one's value."""
+) -> tuple[NDArray[np.int64], Floats, Floats]:
+    """The best of the actions [n, B], or with probability `epsilon` any that is allowed; the best one's value, and the
+    value of the one that was chosen."""
     if masks is not None:
         np.copyto(values, np.float32(MASKED), where=masks.T == 0)
     action = values.argmax(axis=0)
     value = np.maximum.reduce(values, axis=0)
     if greedy or (isinstance(epsilon, float) and epsilon == 0.0):
-        return action, value
+        return action, value, value
     batch = values.shape[1]
     curious = rng.random(batch) < epsilon
     if masks is None:
         other = rng.integers(len(values), size=batch)
     else:
         other = (rng.random(masks.shape) * (masks != 0)).argmax(axis=1)
-    return np.where(curious, other, action), value
+    action = np.where(curious, other, action)
+    return action, value, values[action, np.arange(batch)]
 
 
 def _outside(inner: Floats, scaling: Scaling) -> Floats:

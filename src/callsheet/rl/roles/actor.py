@@ -3,54 +3,113 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from callsheet.metrics.wellknown import Acting
-from callsheet.rl.acting.policies import policy_for
+from callsheet.rl.acting.policies import Policy, policy_for
 from callsheet.rl.acting.rollouts import Rollouts, schema
-from callsheet.rl.algorithms import algorithm
-from callsheet.rl.envs import make
+from callsheet.rl.acting.transitions import Transitions, epsilons
+from callsheet.rl.algorithms import Algorithm, algorithm
+from callsheet.rl.envs import Environments, make
 from callsheet.rl.envs.base import seed_of
 from callsheet.rl.settings import Training
-from callsheet.runtime import Context, ParameterReader, TrajectoryWriter
+from callsheet.runtime import Context, ParameterReader, ReplayClient, TrajectoryWriter
 
-TRAJECTORIES, PARAMETERS = "trajectories", "parameters"
+TRAJECTORIES, PARAMETERS, REPLAY = "trajectories", "parameters", "replay"
 
 
 def run(context: Context, training: Training) -> None:
     """Play until told to stop."""
     chosen = algorithm(training.algorithm)
-    seed = seed_of(training.seed, context.index)
     config = chosen.settings(training)
+    seed = seed_of(training.seed, context.index)
     environments = make(training.env, config.environments, seed=seed, options=training.options)
     try:
-        policy = policy_for(environments.spaces, config.network)
-        rollouts = Rollouts(environments, policy, seed)
+        actor = _Actor(context, environments, policy_for(environments.spaces, config.network))
+        with ParameterReader(context, PARAMETERS) as actor.parameters:
+            if chosen.data == "rollouts":
+                actor.send_rollouts(chosen, config, seed)
+            else:
+                actor.send_transitions(config, seed, training.actors)
+    finally:
+        environments.close()
+
+
+class _Actor:
+    """Environments, and the policy that plays them in its newest version."""
+
+    parameters: ParameterReader
+
+    def __init__(self, context: Context, environments: Environments, policy: Policy) -> None:
+        self._context = context
+        self._environments = environments
+        self._policy = policy
+        self._version = -1
+        self._metrics = Acting(context.metrics)
+
+    def send_rollouts(self, chosen: Algorithm, config: Any, seed: int) -> None:
+        """To the learner itself; algorithms that go in step wait for its answer to each."""
+        rollouts = Rollouts(self._environments, self._policy, seed)
+        self._show(rollouts)
         shape = schema(
-            environments.spaces,
+            self._environments.spaces,
             config.rollout,
             config.environments,
-            state=policy.state_size,
+            state=self._policy.state_size,
             values=chosen.in_step,
         )
         ahead = 1 if chosen.in_step else config.ahead
-        metrics = Acting(context.metrics)
-        metrics.episodes.follow(lambda: rollouts.episodes)
-        metrics.broken.follow(lambda: rollouts.broken)
-        metrics.restarts.follow(lambda: environments.restarts)
-        with (
-            ParameterReader(context, PARAMETERS) as parameters,
-            TrajectoryWriter(context, TRAJECTORIES, shape, ahead=ahead) as writer,
-        ):
-            newest = parameters.wait()
-            policy.load(newest.arrays)
+        with TrajectoryWriter(self._context, TRAJECTORIES, shape, ahead=ahead) as writer:
+            self._renew(wait=True)
             while True:
-                with writer.rollout(version=newest.version) as arrays:
-                    metrics.steps.add(rollouts.fill(arrays))
-                begun = time.monotonic()
-                found = parameters.wait() if chosen.in_step else parameters.poll()
-                metrics.waiting.add(time.monotonic() - begun)
-                if found is not None:
-                    newest = found
-                    policy.load(newest.arrays)
-    finally:
-        environments.close()
+                with writer.rollout(version=self._version) as arrays:
+                    self._metrics.steps.add(rollouts.fill(arrays))
+                self._renew(wait=chosen.in_step)
+
+    def send_transitions(self, config: Any, seed: int, actors: int) -> None:
+        """To the replay, which makes us wait when we are too far ahead of the learner; and what episodes brought to the
+        learner. Before the first update there is nothing to play by: actions are random."""
+        from callsheet.rl.roles.reports import Reporter
+
+        epsilon = None
+        if hasattr(config, "epsilon"):
+            epsilon = epsilons(
+                config.epsilon,
+                config.epsilon_spread,
+                actor=self._context.index,
+                actors=actors,
+                count=config.environments,
+            )
+        transitions = Transitions(
+            self._environments,
+            self._policy,
+            seed,
+            steps=config.rollout,
+            n=config.n_step,
+            gamma=config.gamma,
+            epsilon=epsilon,
+        )
+        self._show(transitions.exploring)
+        with ReplayClient(self._context, REPLAY) as replay, Reporter(self._context) as reporter:
+            self._renew(wait=True)
+            while True:
+                played = transitions.play(at_random=self._version == 0)
+                self._metrics.steps.add(played.steps)
+                replay.flush()  # what was sent before: the policy would grow old beside a long queue
+                replay.insert_many(played.items, played.priorities)
+                reporter.tell(played, self._version)
+                self._renew()
+
+    def _renew(self, *, wait: bool = False) -> None:
+        """Play with the newest version from now on."""
+        begun = time.monotonic()
+        found = self.parameters.wait() if wait else self.parameters.poll()
+        self._metrics.waiting.add(time.monotonic() - begun)
+        if found is not None:
+            self._version = found.version
+            self._policy.load(found.arrays)
+
+    def _show(self, rollouts: Rollouts) -> None:
+        self._metrics.episodes.follow(lambda: rollouts.episodes)
+        self._metrics.broken.follow(lambda: rollouts.broken)
+        self._metrics.restarts.follow(lambda: self._environments.restarts)

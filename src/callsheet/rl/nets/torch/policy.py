@@ -65,8 +65,8 @@ class TorchPolicy:
         begins an episode, and returns the next state."""
         out, value, after = self._run(obs, state, first, values=values and self._values)
         if self.network.head == "q":
-            action, best = sampling.best(out, epsilon, rng, greedy=greedy, masks=masks)
-            return Actions(action, None, best, after)
+            action, best, own = sampling.best(out, epsilon, rng, greedy=greedy, masks=masks)
+            return Actions(action, None, best, after, own)
         if self._scaling is None:
             choices = self._choices.get(out.shape[1])
             if choices is None:

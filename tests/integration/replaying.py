@@ -1,0 +1,99 @@
+"""A training from a replay in one process: the same parts that the roles are made of, one after the other."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+
+from callsheet.rl.acting.policies import policy_for
+from callsheet.rl.acting.transitions import Transitions, epsilons
+from callsheet.rl.algorithms import algorithm
+from callsheet.rl.curve import Episodes
+from callsheet.rl.envs import make
+from callsheet.rl.learner import ReplayLearner
+from callsheet.rl.settings import Training
+from callsheet.runtime.replay.options import KEY, PROBABILITY, Table
+from callsheet.runtime.replay.sample import Sample
+from callsheet.runtime.replay.table import LiveTable
+from callsheet.runtime.schema import Schema
+
+
+class ReplayLoop:
+    """An actor, a table of the replay and a learner in turns."""
+
+    def __init__(self, training: Training) -> None:
+        chosen = algorithm(training.algorithm)
+        self._config = config = chosen.settings(training)
+        self._environments = make(
+            training.env, config.environments, seed=1, options=training.options, isolate=False
+        )
+        spaces = self._environments.spaces
+        self.learner = cast(ReplayLearner, chosen.make_learner(spaces, training, "cpu"))
+        self._policy = policy_for(spaces, config.network)
+        chances = None
+        if hasattr(config, "epsilon"):
+            chances = epsilons(
+                config.epsilon, config.epsilon_spread, actor=0, actors=1, count=config.environments
+            )
+        self._transitions = Transitions(
+            self._environments,
+            self._policy,
+            1,
+            steps=config.rollout,
+            n=config.n_step,
+            gamma=config.gamma,
+            epsilon=chances,
+        )
+        self._table = LiveTable(
+            Table(
+                kind="prioritised" if hasattr(config, "alpha") else "uniform",
+                items=config.capacity,
+                min_size=config.warmup,
+                seed=1,
+            )
+        )
+        self._out: dict[str, Any] = {}
+        self._owed = 0.0
+        self.episodes = Episodes()
+        self.steps = self.updates = 0
+
+    def turn(self) -> None:
+        """The actor plays, then the learner makes as many updates as belong to that."""
+        self._policy.load(self.learner.snapshot())
+        played = self._transitions.play(at_random=not self.updates)
+        self.episodes.add(played.returns, played.lengths)
+        self.steps += played.steps
+        self._insert(played.items, played.priorities)
+        if self._table.size < self._config.warmup:
+            return
+        self._owed += self._config.updates_per_step * played.steps
+        while self._owed >= 1:
+            self._owed -= 1
+            self._learn()
+
+    def _insert(self, items: dict[str, Any], priorities: Any) -> None:
+        if self._table.schema is None:
+            schema = Schema.of({name: array[0] for name, array in items.items()})
+            self._table.adopt(schema)
+            assert self._table.gives is not None
+            self._out = {
+                one.name: np.empty((self._config.batch, *one.shape), one.dtype)
+                for one in self._table.gives.fields
+            }
+        known = np.full(len(items["reward"]), np.nan, np.float32) if priorities is None else priorities
+        self._table.insert(items, 0, known)
+
+    def _learn(self) -> None:
+        self._table.sample(self._config.batch, self._out)
+        batch = {name: array for name, array in self._out.items() if name not in (KEY, PROBABILITY)}
+        if hasattr(self._config, "beta"):
+            sample = Sample({}, self._out[KEY], self._out[PROBABILITY], self._table.size)
+            batch["weight"] = sample.weights(self._config.beta)
+        self.learner.update(batch)
+        if self.learner.priorities is not None:
+            self._table.update(self._out[KEY], self.learner.priorities)
+        self.updates += 1
+
+    def close(self) -> None:
+        self._environments.close()
