@@ -57,6 +57,8 @@ class Session:
         self._hunger = math.nan
         self._saved_at = self._curve_at = self._said_at = self._began
         self._saved_updates = -1
+        self._newest: dict[str, Any] = {}
+        """The newest point of the curve, which may have been too near to the one before."""
         self._curve = Curve(self._store)
         self.metrics = Learning(context.metrics)
         self.metrics.left.follow(self._left)
@@ -157,7 +159,8 @@ class Session:
             "return": mean,
             "episodes": self.episodes.count,
         }
-        self._curve.add(self.seconds, {**point, "lag": lag, "hunger": self._hunger, **told})
+        self._newest = {**point, "lag": lag, "hunger": self._hunger, **told}
+        self._curve.add(self.seconds, self._newest)
         if now - self._curve_at > _SAVE:
             self._curve_at = now
             self._try(self._curve.save)
@@ -215,6 +218,8 @@ class Session:
     def close(self, reason: str | None) -> None:
         """The end, or a stop that was asked for: what was learnt is kept."""
         self.checkpoint()
+        if self._newest and self._curve.points[-1].get("updates") != self.updates:
+            self._curve.add(self.seconds, self._newest, always=True)
         self._curve.save()
         if reason is not None:
             self._store.put(RESULT, json.dumps(self.result(reason), indent=2).encode())
