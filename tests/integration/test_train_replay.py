@@ -47,6 +47,6 @@ def test_sac_swings_a_pendulum_up(folder: Path) -> None:
     ended = done(*wish, "--stop-sampled", "-500", "--stop-seconds", "80")
     assert "the end: the last 20 sampled episodes had a mean return of" in ended.stdout, ended.stdout
     points = [point for point in curve(results("sac-pendulum-v1")) if "return" in point]
-    assert points[0]["return"] < -900
+    assert points[0]["return"] < -600, "the first twenty, some of them at random"
     assert points[-1]["return"] >= -500
     assert points[-1]["temperature"] < 1.0

@@ -68,6 +68,12 @@ class Transitions:
         self.exploring = _Exploring(environments, policy, seed)
         self.exploring.epsilon = epsilon
 
+    @property
+    def nbytes(self) -> int:
+        """Of the transitions of one turn, about: each has two observations."""
+        row = sum(array[0].nbytes for name, array in self._arrays.items() if name.startswith("obs."))
+        return self._steps * (2 * row + self._arrays["action"][0].nbytes)
+
     def play(self, *, at_random: bool = False) -> Played:
         """So many steps of each environment; `at_random` before there is a policy worth playing."""
         self.exploring.at_random = at_random

@@ -14,8 +14,11 @@ from callsheet.rl.envs import Environments, make
 from callsheet.rl.envs.base import seed_of
 from callsheet.rl.settings import Training
 from callsheet.runtime import Context, ParameterReader, ReplayClient, TrajectoryWriter
+from callsheet.runtime.stream.packing import FRAME_BYTES
 
 TRAJECTORIES, PARAMETERS, REPLAY = "trajectories", "parameters", "replay"
+_FRAMES = 8
+"""Messages that may be on their way to a shard, at most."""
 
 
 def run(context: Context, training: Training) -> None:
@@ -90,12 +93,16 @@ class _Actor:
             epsilon=epsilon,
         )
         self._show(transitions.exploring)
-        with ReplayClient(self._context, REPLAY) as replay, Reporter(self._context) as reporter:
+        # No more than a turn's transitions on their way to a shard: beside a long queue the policy would grow old.
+        window = min(_FRAMES, 1 + transitions.nbytes // FRAME_BYTES)
+        with (
+            ReplayClient(self._context, REPLAY, window=window) as replay,
+            Reporter(self._context) as reporter,
+        ):
             self._renew(wait=True)
             while True:
                 played = transitions.play(at_random=self._version == 0)
                 self._metrics.steps.add(played.steps)
-                replay.flush()  # what was sent before: the policy would grow old beside a long queue
                 replay.insert_many(played.items, played.priorities)
                 reporter.tell(played, self._version)
                 self._renew()
