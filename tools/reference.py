@@ -11,12 +11,20 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, get_args
 
 import click
+import msgspec
+from msgspec.structs import FieldInfo
 
 from callsheet import contract
 from callsheet.cli.main import SECTIONS
+from callsheet.cli.training_settings import documented
 from callsheet.metrics import wellknown
+from callsheet.rl.algorithms import ALGORITHMS
+from callsheet.rl.nets.shape import Network
+from callsheet.rl.settings import Checkpoints, Evaluation, Stop, Training
+from callsheet.rl.spaces import Family
 from callsheet.spec.schema import reference as experiment_page
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -48,6 +56,7 @@ def pages() -> dict[Path, str]:
         "cli.md": cli_page,
         "environment.md": environment_page,
         "metrics.md": metrics_page,
+        "algorithms.md": algorithms_page,
     }
     return {FOLDER / name: make() for name, make in made.items()}
 
@@ -176,6 +185,72 @@ def metrics_page() -> str:
             for d in definitions
         ]
     return "\n".join(parts) + "\n"
+
+
+def algorithms_page() -> str:
+    """Every setting of a training and of each algorithm, with the defaults of each family of environments."""
+    parts = ["# Algorithms and their settings", ""]
+    parts += [
+        "`callsheet train ALGORITHM --env ENV` uses one; [how to train](../how-to/train.md) shows it.",
+        "`--set NAME=VALUE` changes a setting, such as `--set learning_rate=0.001` or `--set network.lstm=128`, and",
+        "`--settings` prints those that an environment gets. A default that differs between families of environments is",
+        f"listed for each: Gymnasium's classic ones, Atari, MuJoCo, and all others. {MADE}",
+    ]
+    for one in ALGORITHMS.values():
+        module = importlib.import_module(f"callsheet.rl.{one.name}")
+        config = importlib.import_module(f"callsheet.rl.{one.name}.config")
+        usual = {family: config.defaults(family) for family in get_args(Family)}
+        parts += ["", f"## {one.name}", "", inspect.cleandoc(str(module.__doc__)), ""]
+        parts += _settings_table(one.config, usual)
+    parts += ["", "## The network", "", "`network.NAME` of every algorithm.", ""]
+    parts += _settings_table(Network, {"other": Network()})
+    parts += ["", "## The training itself", ""]
+    parts += [
+        "What else stands in the training's file, which `--render` shows. Options of `callsheet train` set it.",
+        "",
+    ]
+    parts += ["| field | default | meaning |", "|---|---|---|"]
+    for above, kind in (
+        ("", Training),
+        ("stop.", Stop),
+        ("evaluation.", Evaluation),
+        ("checkpoints.", Checkpoints),
+    ):
+        parts += [
+            f"| `{above}{field.name}` | {_default(field)} | {_cell(text)} |"
+            for field, text in _documented_fields(kind)
+        ]
+    return "\n".join(parts) + "\n"
+
+
+def _settings_table(kind: type[msgspec.Struct], usual: dict[str, msgspec.Struct]) -> Iterator[str]:
+    yield "| setting | default | meaning |"
+    yield "|---|---|---|"
+    for field, text in _documented_fields(kind):
+        values = {family: getattr(config, field.name) for family, config in usual.items()}
+        if not any(isinstance(value, msgspec.Struct) for value in values.values()):
+            yield f"| `{field.name}` | {_by_family(values)} | {_cell(text)} |"
+
+
+def _documented_fields(kind: type[msgspec.Struct]) -> Iterator[tuple[FieldInfo, str]]:
+    said = documented(kind)
+    for field in msgspec.structs.fields(kind):
+        if field.name in said:
+            yield field, said[field.name]
+
+
+def _by_family(values: dict[str, Any]) -> str:
+    """The others' default, and those that differ from it."""
+    shown = {family: f"`{msgspec.json.encode(value).decode()}`" for family, value in values.items()}
+    others = shown["other"]
+    return "; ".join([others, *(f"{family} {value}" for family, value in shown.items() if value != others)])
+
+
+def _default(field: FieldInfo) -> str:
+    if field.required:
+        return ""
+    value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    return f"`{msgspec.json.encode(value).decode()}`"
 
 
 def _docstrings() -> dict[str, str]:

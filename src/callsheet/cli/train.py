@@ -6,6 +6,7 @@ import io
 import json
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,14 @@ if TYPE_CHECKING:
 @click.option("--evaluate-every", default=5.0, show_default=True, metavar="S", help="0: no evaluator.")
 @click.option("--episodes", default=20, show_default=True, metavar="N", help="Of each evaluation.")
 @click.option("--checkpoint-every", default=60.0, show_default=True, metavar="S", help="Seconds between two.")
+@click.option(
+    "--videos", default=0, show_default=True, metavar="N", help="Episodes of each evaluation kept as GIFs."
+)
+@click.option(
+    "--resume",
+    metavar="RUN",
+    help="Go on from the newest checkpoint of a run, with its settings; a run, a folder or a URL.",
+)
 @click.option("--name", default="", help="Of the experiment; by itself ALGORITHM-ENV.")
 @click.option("--storage", default="", metavar="URL", help="Where results go; by itself the folder runs/.")
 @click.option("--image", default="", help="For Kubernetes: what the learner runs in.")
@@ -56,6 +65,13 @@ if TYPE_CHECKING:
     "--learner-cpus", default="", metavar="CPUS", help="What the learner asks for, and its threads."
 )
 @click.option("--actor-cpus", default="", metavar="CPUS", help="The same for each actor.")
+@click.option(
+    "--replay-shards",
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Processes that hold the replay (dqn, sac).",
+)
 @click.option("--render", is_flag=True, help="Print the experiment's file instead of running it.")
 @click.option("-d", "--detach", is_flag=True, help="Leave it running and give the terminal back.")
 @options.on
@@ -65,13 +81,21 @@ def command(
 ) -> int:
     """Train a policy with a built-in ALGORITHM: impala, ppo, dqn or sac.
 
-    `callsheet train impala --env CartPole-v1 --actors 2` writes an experiment with a learner, actors and an evaluator,
-    runs it and shows it until it ends; --render prints that file, which can be edited, kept, and given to `callsheet
-    run -f` or kubectl. Results are where `callsheet run` puts them: checkpoints, evaluations, the learning curve.
+    It writes an experiment with a learner, actors and an evaluator, runs it and shows it until it ends; --render prints
+    that file, which can be edited, kept, and given to `callsheet run -f` or kubectl. Results are where `callsheet run`
+    puts them: checkpoints, evaluations, the learning curve. Without a --stop- option it trains until Ctrl-C, which
+    writes a checkpoint.
+
+    \b
+    callsheet train ppo --env CartPole-v1 --stop-sampled 475
+    callsheet train impala --env ALE/Pong-v5 --actors 16 --stop-steps 10000000
+    callsheet train sac --env HalfCheetah-v5 --set learning_rate=0.0003
+    callsheet train ppo --resume ppo-cartpole-v1
     """
+    from callsheet.cli import training_runs
     from callsheet.recipes.training import Wishes, experiment
 
-    training = _training(algorithm, wish)
+    training = _training(algorithm, on, wish)
     if settings:
         from callsheet.cli import training_settings
 
@@ -88,6 +112,7 @@ def command(
             gpus=wish["gpus"],
             learner_cpus=wish["learner_cpus"],
             actor_cpus=wish["actor_cpus"],
+            replay_shards=wish["replay_shards"],
         ),
     )
     if render:
@@ -95,11 +120,22 @@ def command(
         return 0
     from callsheet.plan.load import load
 
-    _find_our_python()
-    return run.launch(load(["-"], stdin=io.StringIO(text)), on, form, detach=detach)
+    if on == "local":
+        _check_torch()
+        _find_our_python()
+    if training.stop == type(training.stop)():
+        how = "`callsheet stop`" if detach else "Ctrl-C"
+        output.say(f"No --stop- option is given: it trains until {how}, and writes a checkpoint then.")
+    return run.launch(
+        load(["-"], stdin=io.StringIO(text)),
+        on,
+        form,
+        detach=detach,
+        then=lambda ended: training_runs.tell_end(ended, on),
+    )
 
 
-def _training(algorithm: str, wish: dict[str, Any]) -> Training:
+def _training(algorithm: str, on: str, wish: dict[str, Any]) -> Training:
     try:
         from callsheet.rl import settings as told
         from callsheet.rl.algorithms import algorithm as find
@@ -109,14 +145,26 @@ def _training(algorithm: str, wish: dict[str, Any]) -> Training:
             f"training needs {error.name}, which is not installed", fix="pip install 'callsheet[torch]'"
         ) from None
     find(algorithm)
-    if not wish["environment"]:
+    settings = _nested(_pair(text, "--set") for text in wish["sets"])
+    env_options = dict(_pair(text, "--env-option") for text in wish["env_options"])
+    environment, actors, resume = wish["environment"], wish["actors"], ""
+    if wish["resume"]:
+        from callsheet.cli import training_runs
+
+        resume, before = training_runs.earlier(wish["resume"], on)
+        environment = environment or before.env
+        actors = actors if _given("actors") else before.actors
+        training_runs.check_resumed(before, algorithm, environment, actors)
+        settings = _laid_over(before.settings, settings)
+        env_options = before.options | env_options
+    if not environment:
         raise UserError("a training needs an environment", fix="--env CartPole-v1")
     return told.Training(
         algorithm=algorithm,
-        env=wish["environment"],
-        options=dict(_pair(text, "--env-option") for text in wish["env_options"]),
-        family=family_of(wish["environment"]),
-        actors=wish["actors"],
+        env=environment,
+        options=env_options,
+        family=family_of(environment),
+        actors=actors,
         seed=wish["seed"],
         stop=told.Stop(
             steps=wish["stop_steps"],
@@ -124,10 +172,28 @@ def _training(algorithm: str, wish: dict[str, Any]) -> Training:
             goal=wish["stop_return"],
             sampled=wish["stop_sampled"],
         ),
-        evaluation=told.Evaluation(every=wish["evaluate_every"] or 5.0, episodes=wish["episodes"]),
+        evaluation=told.Evaluation(
+            every=wish["evaluate_every"] or 5.0, episodes=wish["episodes"], videos=wish["videos"]
+        ),
         checkpoints=told.Checkpoints(every=wish["checkpoint_every"]),
-        settings=_nested(_pair(text, "--set") for text in wish["sets"]),
+        resume=resume,
+        settings=settings,
     )
+
+
+def _given(option: str) -> bool:
+    """Whether the user said it, rather than its default."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source is not click.core.ParameterSource.DEFAULT
+
+
+def _laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Both groups of settings; where both say something, the second counts."""
+    merged = below | above
+    for name, value in above.items():
+        if isinstance(value, dict) and isinstance(below.get(name), dict):
+            merged[name] = below[name] | value
+    return merged
 
 
 def _pair(text: str, option: str) -> tuple[str, Any]:
@@ -150,6 +216,14 @@ def _nested(pairs: Any) -> dict[str, Any]:
             place = place.setdefault(word, {})
         place[last] = value
     return found
+
+
+def _check_torch() -> None:
+    """The learner would find out only after everything has started."""
+    if find_spec("torch") is None:
+        raise UserError(
+            "the learner needs PyTorch, which is not installed", fix="pip install 'callsheet[torch]'"
+        )
 
 
 def _find_our_python() -> None:

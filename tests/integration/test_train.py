@@ -1,0 +1,209 @@
+"""`callsheet train` as a user types it, with real processes: it gets there, repeats itself, and survives kills."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from localrun import PROGRAMS, eventually, lines, replica, until
+from PIL import Image
+
+from callsheet.backends.base import backend
+from callsheet.backends.local.client import LocalRun
+from callsheet.plan.load import load
+from callsheet.rl import load_policy
+from callsheet.rl.checkpoints import FOLDER, find_policy
+from callsheet.store import all_sets, open_store
+
+PATIENCE = 90.0
+TRAIN = ["train", "ppo", "--env", "CartPole-v1", "--actors", "2"]
+
+
+def callsheet(*arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+    """The command, for somebody who has activated the virtual environment."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        [sys.executable, "-m", "callsheet", *arguments],
+        input=given,
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def done(*arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+    """The command, which must end well."""
+    found = callsheet(*arguments, given=given)
+    assert found.returncode == 0, found.stdout + found.stderr
+    return found
+
+
+def results(name: str) -> Path:
+    """The folder of the only run of that name."""
+    (found,) = (Path("runs") / name).iterdir()
+    return found
+
+
+def fingerprint(arrays: Mapping[str, np.ndarray]) -> str:
+    """The SHA-256 of weights."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        digest.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
+
+
+def curve(folder: Path) -> list[dict[str, Any]]:
+    text = (folder / "metrics" / "curve.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_training_reaches_its_goal_and_leaves_a_policy_that_can_be_used(folder: Path) -> None:
+    ended = done(*TRAIN, "--stop-sampled", "475", "--seed", "1", "--evaluate-every", "1", "--videos", "1")
+    assert "the end: the last 20 sampled episodes had a mean return of" in ended.stdout
+    assert "callsheet plot ppo-cartpole-v1" in ended.stderr
+    assert "were dropped" not in ended.stdout, "what was on its way when it ended is not worth a word"
+    run = results("ppo-cartpole-v1")
+    result = json.loads((run / "result.json").read_text())
+    assert result["return"] >= 475
+    assert result["versions"]["callsheet"]
+    assert result["seed"] == 1
+    points = curve(run)
+    assert points[-1]["steps"] == result["steps"]
+    assert points[-1]["return"] >= 475
+    evaluation = json.loads(next(iter(sorted((run / "evaluations").glob("*.json")))).read_text())
+    assert len(evaluation["returns"]) == 20
+    (video,) = evaluation["videos"]
+    with Image.open(run / video) as film:
+        assert 5 < film.n_frames <= evaluation["steps"][0] + 1, (
+            "a picture that is like the last is not repeated"
+        )
+
+    told = json.loads(done("evaluate", "ppo-cartpole-v1", "--episodes", "4", "--video", "-o", "json").stdout)
+    assert told["mean"] == np.mean(told["returns"])
+    assert told["mean"] > 200
+    assert Path(told["videos"][0]).stat().st_size > 1000
+    again = json.loads(done("evaluate", str(run), "--episodes", "4", "-o", "json").stdout)
+    assert again["checkpoint"] == told["checkpoint"]
+    assert load_policy(str(run))(np.zeros(4)) in (0, 1)
+
+
+def test_a_seed_gives_the_same_weights_in_processes_from_a_file_and_in_one_process(folder: Path) -> None:
+    wish = [*TRAIN, "--stop-steps", "6000", "--seed", "3", "--evaluate-every", "0"]
+    done(*wish, "--name", "direct")
+    text = done(*wish, "--name", "from-file", "--render").stdout
+    done("run", "-f", "-", given=text)
+    Path("from-file.yaml").write_text(text)
+    (loaded,) = load(["from-file.yaml"])
+    Path("train.json").write_text(loaded.experiment.spec.files["train.json"])
+    alone = subprocess.run(
+        [sys.executable, str(PROGRAMS / "train_in_one_process.py"), "train.json", "weights.npz"],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert alone.returncode == 0, alone.stderr
+    prints = {
+        name: fingerprint(find_policy(open_store(str(results(name))), "newest")[0])
+        for name in ("direct", "from-file")
+    }
+    with np.load("weights.npz") as weights:
+        prints["alone"] = fingerprint(dict(weights))
+    assert len(set(prints.values())) == 1, prints
+
+
+def test_a_training_survives_the_death_of_an_actor_and_of_its_learner(folder: Path) -> None:
+    wish = [*TRAIN, "--stop-steps", "60000", "--checkpoint-every", "0.3", "--evaluate-every", "0"]
+    name = done(*wish, "-d", "-o", "name").stdout.strip()
+    run = backend("local").find(name)
+    assert isinstance(run, LocalRun)
+    try:
+        kept = open_store(str(results("ppo-cartpole-v1"))).sub(FOLDER)
+        eventually(lambda: all_sets(kept), within=60)
+        killed = pid(run, "actor/1")
+        os.kill(killed, signal.SIGKILL)
+        begun = time.monotonic()
+        until(run, lambda status: replica(status, "actor/1").containers[0].pid not in (None, killed))
+        assert time.monotonic() - begun < 2
+        before = len(all_sets(kept))
+        newest = all_sets(kept)[0].number
+        eventually(lambda: all_sets(kept)[0].number > newest, within=30)
+        assert before
+
+        os.kill(pid(run, "learner/0"), signal.SIGKILL)
+        ended = run.wait(PATIENCE)
+        assert (ended.phase, ended.exit_code) == ("Succeeded", 0)
+        said = lines(run, "learner/0")
+        assert any(line.startswith("went on from step-") for line in said), said
+        points = curve(results("ppo-cartpole-v1"))
+        steps = [point["steps"] for point in points]
+        assert steps == sorted(steps), "the curve goes on where the checkpoint was"
+        assert steps[-1] >= 60_000
+        assert [point["elapsed"] for point in points] == sorted(point["elapsed"] for point in points)
+    finally:
+        run.stop(kill=True)
+        run.wait(20)
+
+
+def pid(run: LocalRun, name: str) -> int:
+    found = replica(run.status(), name).containers[0].pid
+    assert found
+    return found
+
+
+def test_a_training_that_was_stopped_is_taken_up_by_another_run(folder: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "callsheet", *TRAIN, "--evaluate-every", "0", "--name", "first"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    eventually(lambda: list(Path("runs/first").glob("*/metrics/curve.jsonl")), within=60)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, said
+    assert "No --stop- option is given: it trains until Ctrl-C" in said
+    assert "callsheet train ppo --resume first" in said
+    (kept, *_) = all_sets(open_store(str(results("first"))).sub(FOLDER))
+    steps = int(kept.info["steps"])
+    assert steps > 0
+
+    ended = done(
+        "train", "ppo", "--resume", "first", "--stop-steps", str(steps + 3000), "--evaluate-every", "0"
+    )
+    assert f"went on from {kept.name}: {steps:,} steps" in ended.stdout
+    second = results("ppo-cartpole-v1")
+    points = curve(second)
+    assert points[0]["steps"] < steps <= points[-1]["steps"], "the new run has the whole curve"
+    result = json.loads((second / "result.json").read_text())
+    assert result["steps"] >= steps + 3000
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        (["ppo", "--env", "CartPol-v1"], "did you mean 'CartPole-v1'?"),
+        (["pp", "--env", "CartPole-v1"], "did you mean 'ppo'?"),
+        (["ppo", "--env", "CartPole-v1", "--set", "learning_rat=1"], "did you mean 'learning_rate'?"),
+        (["ppo"], "a training needs an environment"),
+        (["ppo", "--env", "CartPole-v1", "--resume", "nothing"], "there is no run 'nothing'"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_starts(wish: list[str], said: str, folder: Path) -> None:
+    found = callsheet("train", *wish)
+    assert found.returncode == 2
+    assert said in found.stderr
+    assert not Path("runs").exists()

@@ -1,0 +1,62 @@
+"""What `callsheet train` refuses and says before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kept import keep
+
+from callsheet.cli import train
+from callsheet.cli.main import call
+
+
+@pytest.fixture
+def earlier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Results of a training of ppo with one actor and a small network."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return str(keep(tmp_path / "earlier", "CartPole-v1", network={"hidden": [7]}))
+
+
+def test_a_run_is_gone_on_from_with_its_own_environment_actors_and_settings(
+    earlier: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wish = ["train", "ppo", "--resume", earlier, "--set", "gamma=0.5", "--set", "network.log_std=-1"]
+    assert call([*wish, "--render"]) == 0
+    rendered = capsys.readouterr().out
+    assert f'"resume": "file://{earlier}"' in rendered
+    assert '"env": "CartPole-v1"' in rendered
+    assert '"actors": 1,' in rendered
+    assert '"hidden": [\n              7' in rendered
+    assert '"gamma": 0.5' in rendered
+    assert '"log_std": -1' in rendered
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        (["impala"], "that run was trained with ppo, and impala cannot go on from it"),
+        (
+            ["ppo", "--env", "Acrobot-v1"],
+            "was trained on CartPole-v1, and its policy does not fit Acrobot-v1",
+        ),
+        (["ppo", "--actors", "3"], "that run had 1 actors; ppo waits for all of them"),
+        (["ppo", "--on", "kubernetes"], "in a folder of this machine, which a cluster does not see"),
+    ],
+)
+def test_what_cannot_change_is_refused_when_a_training_goes_on(
+    wish: list[str], said: str, earlier: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(["train", *wish, "--resume", earlier, "--render"]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_pytorch_that_is_missing_is_told_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(train, "find_spec", lambda name: None)
+    assert call(["train", "ppo", "--env", "CartPole-v1"]) == 2
+    assert "the learner needs PyTorch, which is not installed" in capsys.readouterr().err
+    assert not Path("runs").exists()
