@@ -71,8 +71,9 @@ class Transitions:
     @property
     def nbytes(self) -> int:
         """Of the transitions of one turn, about: each has two observations."""
-        row = sum(array[0].nbytes for name, array in self._arrays.items() if name.startswith("obs."))
-        return self._steps * (2 * row + self._arrays["action"][0].nbytes)
+        row: int = self._arrays["action"][0].nbytes
+        row += 2 * sum(self._arrays[f"obs.{key}"][0].nbytes for key in self._keys)
+        return self._steps * row
 
     def play(self, *, at_random: bool = False) -> Played:
         """So many steps of each environment; `at_random` before there is a policy worth playing."""
