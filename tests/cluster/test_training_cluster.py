@@ -37,9 +37,10 @@ def s3(cluster: Kube, tmp_path: Path) -> Iterator[S3Server]:
         yield server
 
 
-def with_torch(role: dict[str, Any]) -> None:
+def with_torch(spec: dict[str, Any]) -> None:
     """PyTorch is large: the learner gets it from its node's disk, read-only, instead of from an image."""
-    role["volumes"] = [{"name": "torch", "hostPath": {"path": sysconfig.get_path("purelib")}}]
+    spec["volumes"] = [{"name": "torch", "hostPath": {"path": sysconfig.get_path("purelib")}}]
+    role = spec["roles"][0]
     role["volumeMounts"] = [{"name": "torch", "mountPath": "/torch", "readOnly": True}]
     role["env"].append({"name": "PYTHONPATH", "value": "/torch"})
 
@@ -56,7 +57,7 @@ def experiment(namespace: Kube, s3: S3Server, image: str, *options: str) -> dict
     found: dict[str, Any] = yaml.safe_load(done.stdout)
     spec = found["spec"]
     spec["env"] = [{"name": name, "value": value} for name, value in s3.environment().items()]
-    with_torch(spec["roles"][0])
+    with_torch(spec)
     for role in spec["roles"]:
         role["terminationGracePeriod"] = "10s"
     return found
@@ -72,13 +73,13 @@ def test_a_training_whose_learner_is_deleted_half_way_gets_there_from_its_checkp
     for name, value in s3.environment().items():
         monkeypatch.setenv(name, value)
     # Slower than by default, so that there is a half way.
-    wanted = experiment(namespace, s3, image, "--set", "learning_rate=0.0007")
+    wanted = experiment(namespace, s3, image, "--set", "learning_rate=0.001")
     (folder / "training.yaml").write_text(yaml.safe_dump(wanted))
     started = callsheet(namespace, "run", "-f", "training.yaml", "-d")
     assert started.returncode == 0, started.stderr
     results = open_store(f"s3://{BUCKET}/{namespace.namespace}")
 
-    eventually(lambda: checkpoints(results) >= 3, seconds=120)  # a claim, and two that were written
+    eventually(lambda: checkpoints(results) >= 2, seconds=120)  # a claim, and one that was written
     learners = namespace.get("pods", "-l", "callsheet.dev/role=learner")["items"]
     before = learners[0]["metadata"]["name"]
     namespace("delete", "pod", before, "--wait=false")
@@ -94,8 +95,8 @@ def test_a_training_whose_learner_is_deleted_half_way_gets_there_from_its_checkp
     told = result()
     assert told["return"] >= 475
     assert told["ended"].startswith("the last 20 sampled episodes")
-    log = callsheet(namespace, "logs", "impala-cartpole-v1", "learner", "--previous")
-    now = callsheet(namespace, "logs", "impala-cartpole-v1", "learner")
-    assert "went on from step-" in now.stdout + log.stdout
+    assert told["resumed_from"].startswith("step-"), "it went on from a checkpoint"
+    log = callsheet(namespace, "logs", "impala-cartpole-v1", "learner")
+    assert f"went on from {told['resumed_from']}" in log.stdout
     done = callsheet(namespace, "attach", "impala-cartpole-v1")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -49,6 +49,7 @@ class Session:
         self.updates = 0
         self.evaluation: float | None = None
         """The evaluator's newest verdict."""
+        self._resumed: str | None = None
         self._judged = 0
         """Which version it was about."""
         self._before = 0.0
@@ -97,6 +98,7 @@ class Session:
                 f"the checkpoint {found.name} does not fit: {error}",
                 fix="was the network changed? Give the training a name or a storage of its own",
             ) from None
+        self._resumed = found.name
         info = found.info
         self.steps, self.updates = int(info["steps"]), int(info["updates"])
         self._before, self.evaluation = float(info["seconds"]), info.get("evaluation")
@@ -233,6 +235,7 @@ class Session:
             "seconds": round(self.seconds, 3),
             "return": self.episodes.mean,
             "evaluation": self.evaluation,
+            "resumed_from": self._resumed,
             "seed": self._training.seed,
             "training": json.loads(self._training.encode()),
             "versions": versions(),

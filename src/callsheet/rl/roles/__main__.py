@@ -7,6 +7,7 @@ import importlib
 import logging
 import sys
 
+from callsheet import contract
 from callsheet.errors import CallsheetError
 from callsheet.rl.settings import read
 from callsheet.runtime import Context
@@ -19,7 +20,8 @@ ROLES = {
 
 
 def main() -> int:
-    """The role's exit code: 0 when its work is done or it was asked to stop."""
+    """The role's exit code: 0 when its work is done. One that was asked to stop has not finished, and says so: an
+    evicted learner that ended with 0 would end the run (docs/decisions/0061)."""
     parser = argparse.ArgumentParser(prog="python -m callsheet.rl.roles", description=__doc__)
     parser.add_argument("role", choices=ROLES, help="; ".join(f"{k}: {v}" for k, v in ROLES.items()))
     parser.add_argument(
@@ -27,14 +29,16 @@ def main() -> int:
     )
     wish = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    finished = False
     try:
         training = read(wish.file)
         with Context.from_env() as context:
             importlib.import_module(f"callsheet.rl.roles.{wish.role}").run(context, training)
+            finished = True
     except CallsheetError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return 2
-    return 0
+    return contract.EXIT_OK if finished else contract.EXIT_STOPPED
 
 
 if __name__ == "__main__":
