@@ -17,9 +17,11 @@ import numpy as np
 import pytest
 from localrun import PROGRAMS, eventually, lines, replica, until
 from PIL import Image
+from s3server import BUCKET
 
 from callsheet.backends.base import backend
 from callsheet.backends.local.client import LocalRun
+from callsheet.cli.main import call
 from callsheet.plan.load import load
 from callsheet.rl import load_policy
 from callsheet.rl.checkpoints import FOLDER, find_policy
@@ -198,6 +200,8 @@ def test_a_training_that_was_stopped_is_taken_up_by_another_run(folder: Path) ->
         (["ppo", "--env", "CartPol-v1"], "did you mean 'CartPole-v1'?"),
         (["pp", "--env", "CartPole-v1"], "did you mean 'ppo'?"),
         (["ppo", "--env", "CartPole-v1", "--set", "learning_rat=1"], "did you mean 'learning_rate'?"),
+        (["ppo", "--env", "CartPole-v1", "--set", "network.hiden=8"], "did you mean 'network.hidden'?"),
+        (["ppo", "--env", "CartPole-v1", "--set", "gamma=high"], "the setting 'gamma' of ppo: Expected"),
         (["ppo"], "a training needs an environment"),
         (["ppo", "--env", "CartPole-v1", "--resume", "nothing"], "there is no run 'nothing'"),
     ],
@@ -207,3 +211,13 @@ def test_a_mistake_is_told_before_anything_starts(wish: list[str], said: str, fo
     assert found.returncode == 2
     assert said in found.stderr
     assert not Path("runs").exists()
+
+
+@pytest.mark.usefixtures("s3")
+def test_curves_are_drawn_from_a_bucket(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = f"s3://{BUCKET}/{folder.name}/ppo-cartpole-v1/abc"
+    points = [{"elapsed": float(n), "steps": n, "return": float(n)} for n in range(10)]
+    text = "".join(json.dumps(point) + "\n" for point in points)
+    open_store(results).put("metrics/curve.jsonl", text.encode())
+    assert call(["plot", results]) == 0
+    assert "── ppo-cartpole-v1/abc" in capsys.readouterr().out

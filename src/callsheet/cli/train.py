@@ -42,12 +42,24 @@ if TYPE_CHECKING:
     "sets",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Change a setting (see --settings); repeatable.",
+    help="Change a setting, such as learning_rate=0.001; repeatable.",
 )
-@click.option("--settings", is_flag=True, help="Print the algorithm's settings for this ENV, and end.")
-@click.option("--evaluate-every", default=5.0, show_default=True, metavar="S", help="0: no evaluator.")
-@click.option("--episodes", default=20, show_default=True, metavar="N", help="Of each evaluation.")
-@click.option("--checkpoint-every", default=60.0, show_default=True, metavar="S", help="Seconds between two.")
+@click.option("--settings", is_flag=True, help="Print all settings with what each is for, and end.")
+@click.option(
+    "--evaluate-every",
+    default=5.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds between two evaluations; 0: none.",
+)
+@click.option("--episodes", default=20, show_default=True, metavar="N", help="Played in each evaluation.")
+@click.option(
+    "--checkpoint-every",
+    default=60.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds between two checkpoints.",
+)
 @click.option(
     "--videos", default=0, show_default=True, metavar="N", help="Episodes of each evaluation kept as GIFs."
 )
@@ -56,11 +68,11 @@ if TYPE_CHECKING:
     metavar="RUN",
     help="Go on from the newest checkpoint of a run, with its settings; a run, a folder or a URL.",
 )
-@click.option("--name", default="", help="Of the experiment; by itself ALGORITHM-ENV.")
+@click.option("--name", default="", help="The experiment's name; by itself ALGORITHM-ENV.")
 @click.option("--storage", default="", metavar="URL", help="Where results go; by itself the folder runs/.")
 @click.option("--image", default="", help="For Kubernetes: what the learner runs in.")
 @click.option("--actor-image", default="", help="The same for actors and evaluator, when it is another.")
-@click.option("--gpus", default=0, metavar="N", help="For the learner.")
+@click.option("--gpus", default=0, metavar="N", help="GPUs for the learner.")
 @click.option(
     "--learner-cpus", default="", metavar="CPUS", help="What the learner asks for, and its threads."
 )

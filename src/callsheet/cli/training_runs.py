@@ -68,7 +68,7 @@ def check_resumed(before: Training, algorithm: str, environment: str, actors: in
 
 
 def tell_end(ended: Sequence[Status], on: str) -> None:
-    """What came out of a training, and what one is likely to type next. One that kept nothing has nothing to tell."""
+    """What came out of a training, and what one is likely to type next; nothing of one that kept nothing."""
     status = ended[0]
     where = options.where(on)
     try:
@@ -107,4 +107,6 @@ def _sentence(result: dict[str, Any]) -> str:
 
     seconds = float(result["seconds"])
     took = words.age(seconds) if seconds >= 60 else f"{seconds:.1f} s"
-    return f"{result['steps']:,} steps in {took} of training; the end: {result['ended']}"
+    found = [("return", result["return"]), ("evaluation", result["evaluation"])]
+    numbers = "".join(f", {name} {value:,.1f}" for name, value in found if value is not None)
+    return f"{result['steps']:,} steps in {took} of training{numbers}"

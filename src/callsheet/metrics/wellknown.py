@@ -274,6 +274,12 @@ class Learning:
         self.episode_return = registry.gauge(
             "learning_return", "Mean return of the last 20 episodes that actors played.", shown="return"
         )
+        self.left = registry.gauge(
+            "learning_left",
+            "Time until the end, where `stop.steps` or `stop.seconds` tells; else NaN.",
+            unit="seconds",
+            shown="left",
+        )
         self.evaluation = registry.gauge(
             "learning_evaluation", "Mean return of the newest evaluation.", shown="evaluation"
         )
@@ -285,12 +291,6 @@ class Learning:
             "Part of the time that the learner waited for data, lately.",
             unit="ratio",
             shown="hunger",
-        )
-        self.left = registry.gauge(
-            "learning_left",
-            "Time until the end, where `stop.steps` or `stop.seconds` tells; else NaN.",
-            unit="seconds",
-            shown="left",
         )
         self.checkpoint_steps = registry.gauge("learning_checkpoint_steps", "Steps in the newest checkpoint.")
         self.checkpoint_bytes = registry.gauge(

@@ -91,17 +91,27 @@ def read(path: str | Path) -> Training:
 
 def convert(values: dict[str, Any], kind: type[msgspec.Struct], what: str) -> Any:
     """Values as a group of settings; a mistake names the field."""
-    known = [one.name for one in msgspec.structs.fields(kind)]
-    for name in values:
-        if name not in known:
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, known, 1)
-            raise UserError(
-                f"{what} has no setting {name!r}",
-                fix=f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}",
-            )
+    _check_names(values, kind, what)
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        raise UserError(f"{what}: {error}", fix="see `callsheet train ALGORITHM --settings`") from None
+        told, _, place = str(error).rstrip("`").partition(" - at `$.")
+        where = f"the setting {place!r} of {what}" if place else what
+        raise UserError(f"{where}: {told}", fix="see `callsheet train ALGORITHM --settings`") from None
+
+
+def _check_names(values: dict[str, Any], kind: type[msgspec.Struct], what: str, above: str = "") -> None:
+    """Refuse names that are not there, in groups within the group too."""
+    fields = {one.name: one.type for one in msgspec.structs.fields(kind)}
+    for name, value in values.items():
+        if name not in fields:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, fields, 1)
+            raise UserError(
+                f"{what} has no setting {above + name!r}",
+                fix=f"did you mean {above + near[0]!r}?" if near else f"it has {', '.join(fields)}",
+            )
+        inner = fields[name]
+        if isinstance(value, dict) and isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+            _check_names(value, inner, what, f"{above}{name}.")
