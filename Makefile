@@ -23,12 +23,12 @@ endef
 $(STAMP): pyproject.toml constraints.txt
 	$(call install,dev,its development tools and PyTorch (some gigabytes))
 
-# Who only wants to see it run need not fetch PyTorch first.
+# Who only wants to see it run needs no development tools.
 $(DEMO): pyproject.toml constraints.txt
-	$(call install,rl,what its data plane needs)
+	$(call install,torch,PyTorch (some gigabytes))
 
-demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO)) ## Run the main job: a learner and three actors that exchange trajectories
-	@PATH="$(CURDIR)/$(BIN):$$PATH" callsheet run -f examples/tzmq/experiment.yaml
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO)) ## Run the main job: train a policy with a learner, two actors and an evaluator
+	@$(BIN)/callsheet train ppo --env CartPole-v1 --actors 2 --stop-return 475 --evaluate-every 1 --name cartpole
 
 test: check ## Run every check and every test, on this machine and on a real Kubernetes
 	$(BIN)/python -m pytest -n 4 -m "not exclusive and not cluster"

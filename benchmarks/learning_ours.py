@@ -25,7 +25,7 @@ def train(*words: str) -> tuple[dict[str, Any], list[dict[str, Any]], float]:
     """Run `callsheet train` in a folder of its own: its result, its learning curve, and how long it took."""
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
-        command = [sys.executable, "-m", "callsheet.cli.main", "train", *words]
+        command = [sys.executable, "-m", "callsheet", "train", *words]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         took = time.perf_counter() - begun
         if done.returncode:
