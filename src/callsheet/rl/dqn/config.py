@@ -61,13 +61,14 @@ def defaults(family: Family) -> Config:
             return Config(
                 environments=4,
                 rollout=4,
-                batch=128,
-                updates_per_step=0.25,
+                updates_per_step=0.5,
                 capacity=100_000,
                 warmup=1_000,
+                n_step=5,
+                gamma=0.98,
                 epsilon=0.1,
                 learning_rate=1e-3,
-                target_every=100,
+                target_every=50,
             )
         case "atari":
             return Config(
