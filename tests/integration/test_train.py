@@ -167,21 +167,25 @@ def pid(run: LocalRun, name: str) -> int:
 
 
 def test_a_training_that_was_stopped_is_taken_up_by_another_run(folder: Path) -> None:
+    wish = [*TRAIN, "--evaluate-every", "0", "--checkpoint-every", "0.5", "--name", "first"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "callsheet", *TRAIN, "--evaluate-every", "0", "--name", "first"],
+        [sys.executable, "-m", "callsheet", *wish],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    eventually(lambda: list(Path("runs/first").glob("*/metrics/curve.jsonl")), within=60)
-    process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=PATIENCE)
+    try:
+        eventually(lambda: list(Path("runs/first").glob("*/checkpoints/step-*")), within=60)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()  # its run ends with it
     assert process.returncode == 130, said
     assert "No --stop- option is given: it trains until Ctrl-C" in said
     assert "callsheet train ppo --resume first" in said
     (kept, *_) = all_sets(open_store(str(results("first"))).sub(FOLDER))
     steps = int(kept.info["steps"])
-    assert steps > 0
+    assert steps == curve(results("first"))[-1]["steps"], "nothing that was learnt is lost"
 
     ended = done(
         "train", "ppo", "--resume", "first", "--stop-steps", str(steps + 3000), "--evaluate-every", "0"
