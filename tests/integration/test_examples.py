@@ -347,3 +347,14 @@ def test_the_page_about_them_shows_these_very_programs() -> None:
     page = (EXAMPLES.parent / "docs" / "how-to" / "write-a-learner.md").read_text()
     for name in ("learner.py", "actor.py", "experiment.yaml"):
         assert (EXAMPLES / "own" / name).read_text() in page
+
+
+@pytest.mark.parametrize("name", ["WithNumPy", "WithPyTorch"])
+def test_an_algorithm_of_ones_own_learns(name: str, folder: Path) -> None:
+    (folder / "reinforce.py").write_text((EXAMPLES / "algorithm" / "reinforce.py").read_text())
+    command = [sys.executable, "-m", "callsheet", "train", f"reinforce:{name}", "--env", "CartPole-v1"]
+    command += ["--stop-sampled", "150", "--evaluate-every", "0", "--seed", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (result,) = folder.glob("runs/*/*/result.json")
+    assert json.loads(result.read_text())["return"] >= 150

@@ -91,7 +91,7 @@ if TYPE_CHECKING:
 def command(
     algorithm: str, render: bool, detach: bool, settings: bool, on: str, form: str | None, **wish: Any
 ) -> int:
-    """Train a policy with a built-in ALGORITHM: impala, ppo, dqn or sac.
+    """Train a policy with an ALGORITHM: impala, ppo, dqn, sac, or a class of your own as module:Class.
 
     It writes an experiment with a learner, actors and an evaluator, runs it and shows it until it ends; --render prints
     that file, which can be edited, kept, and given to `callsheet run -f` or kubectl. Results are where `callsheet run`

@@ -1,7 +1,12 @@
-"""The algorithms by their names. Each is a package of its own with the same files; nothing heavy is imported here."""
+"""The algorithms by their names. Each is a package of its own with the same files; nothing heavy is imported here.
+
+A user's own is a class, named `module:Class`: a learner that says what it wants (docs/how-to/own-algorithm.md).
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
@@ -24,32 +29,38 @@ class Algorithm(NamedTuple):
     """Whether actors send rollouts to the learner or transitions to a replay."""
     in_step: bool = False
     """Whether actors wait for each other, so that a seed gives the same weights every time."""
+    own: Any = None
+    """The class of an algorithm that is not one of ours."""
 
     @property
     def summary(self) -> str:
         """Its first line."""
-        return str(import_module(f"callsheet.rl.{self.name}").__doc__).split("\n", 1)[0]
+        told = self.own or import_module(f"callsheet.rl.{self.name}")
+        return str(told.__doc__).split("\n", 1)[0]
 
     @property
     def config(self) -> type[msgspec.Struct]:
         """Its settings."""
-        found: type[msgspec.Struct] = import_module(f"callsheet.rl.{self.name}.config").Config
+        where = self.own or import_module(f"callsheet.rl.{self.name}.config")
+        found: type[msgspec.Struct] = where.Config
         return found
 
     def settings(self, training: Training) -> Any:
         """The family's defaults with what the file says."""
         values = training.settings
-        usual = msgspec.to_builtins(
-            import_module(f"callsheet.rl.{self.name}.config").defaults(training.family)
-        )
+        if self.own is not None:
+            usual = msgspec.to_builtins(self.config())
+        else:
+            module = import_module(f"callsheet.rl.{self.name}.config")
+            usual = msgspec.to_builtins(module.defaults(training.family))
         merged = usual | values
         if isinstance(values.get("network"), dict):
             merged["network"] = usual["network"] | values["network"]
         return convert(merged, self.config, self.name)
 
     def make_learner(self, spaces: Spaces, training: Training, device: str) -> Learner:
-        """Its learner; imports PyTorch."""
-        kind = getattr(import_module(f"callsheet.rl.{self.name}.learner"), self.learner)
+        """Its learner; those of ours import PyTorch."""
+        kind = self.own or getattr(import_module(f"callsheet.rl.{self.name}.learner"), self.learner)
         learner: Learner = kind(spaces, self.settings(training), seed=training.seed, device=device)
         return learner
 
@@ -66,7 +77,9 @@ ALGORITHMS = {
 
 
 def algorithm(name: str) -> Algorithm:
-    """The algorithm of this name."""
+    """The algorithm of this name, or the one that a user's class is."""
+    if ":" in name:
+        return _own(name)
     found = ALGORITHMS.get(name)
     if found is None:
         near = get_close_matches(name, ALGORITHMS, 1)
@@ -76,3 +89,35 @@ def algorithm(name: str) -> Algorithm:
             fix=f"did you mean {near[0]!r}?" if near else f"there are {known}",
         )
     return found
+
+
+_NEEDS = ("environments", "rollout", "network")
+"""Settings without which no actor can play."""
+
+
+def _own(name: str) -> Algorithm:
+    module, _, word = name.rpartition(":")
+    folder = os.getcwd()
+    if folder not in sys.path:  # a command that is installed does not look there by itself
+        sys.path.insert(0, folder)
+    try:
+        kind = getattr(import_module(module), word)
+    except ModuleNotFoundError as error:
+        if error.name != module.split(".", 1)[0]:
+            raise
+        raise UserError(
+            f"{name!r}: there is no module {module!r}", fix="run the command in the folder that has it"
+        ) from None
+    except AttributeError:
+        raise UserError(
+            f"{name!r}: {module} has no class {word!r}", fix="give the class of the learner"
+        ) from None
+    config = getattr(kind, "Config", None)
+    known = [one.name for one in msgspec.structs.fields(config)] if isinstance(config, type) else []
+    missing = [one for one in _NEEDS if one not in known]
+    if missing:
+        raise UserError(
+            f"{name} has no setting {missing[0]!r}, which actors need",
+            fix=f"let its Config be a callsheet.rl.settings.Settings with {', '.join(_NEEDS)}",
+        )
+    return Algorithm(name, word, "rollouts", bool(getattr(kind, "in_step", False)), kind)

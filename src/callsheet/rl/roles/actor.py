@@ -61,7 +61,7 @@ class _Actor:
             state=self._policy.state_size,
             values=chosen.in_step,
         )
-        ahead = 1 if chosen.in_step else config.ahead
+        ahead = 1 if chosen.in_step else getattr(config, "ahead", 1)
         with TrajectoryWriter(self._context, TRAJECTORIES, shape, ahead=ahead) as writer:
             self._renew(wait=True)
             while True:

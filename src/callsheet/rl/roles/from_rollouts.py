@@ -46,13 +46,13 @@ class FromRollouts:
             "trajectories",
             shape,
             axis=axes(list(shape.names)),
-            max_policy_lag=None if self._in_step else config.max_policy_lag,
+            max_policy_lag=None if self._in_step else getattr(config, "max_policy_lag", None),
         )
         self._source: InStep | AsTheyCome
         if self._in_step:
             self._source = InStep(self._reader, training.actors)
         else:
-            self._source = AsTheyCome(self._reader, config.batch)
+            self._source = AsTheyCome(self._reader, getattr(config, "batch", 1))
 
     def learn(self) -> None:
         """One update. In step, actors get the policy before it: they play with that one while it is improved."""
