@@ -225,3 +225,10 @@ def test_curves_are_drawn_from_a_bucket(folder: Path, capsys: pytest.CaptureFixt
     open_store(results).put("metrics/curve.jsonl", text.encode())
     assert call(["plot", results]) == 0
     assert "── ppo-cartpole-v1/abc" in capsys.readouterr().out
+
+
+def test_a_policy_server_chooses_the_actions_of_all_actors(folder: Path) -> None:
+    """Central inference: the actors have no policy, and the server answers both of them with the newest."""
+    wanted = ["--inference", "central", "--stop-sampled", "120", "--seed", "1", "--evaluate-every", "0"]
+    done("train", "impala", "--env", "CartPole-v1", "--actors", "2", "--name", "central", *wanted)
+    assert json.loads((results("central") / "result.json").read_text())["return"] >= 120

@@ -30,6 +30,13 @@ if TYPE_CHECKING:
     help="Passed to the environment; repeatable.",
 )
 @click.option("--actors", default=2, show_default=True, metavar="N", help="Processes that play.")
+@click.option(
+    "--inference",
+    type=click.Choice(["local", "central"]),
+    default="local",
+    show_default=True,
+    help="Who chooses actions: each actor, or a policy server for all of them.",
+)
 @click.option("--seed", default=0, show_default=True, metavar="N", help="Of everything drawn by chance.")
 @click.option("--stop-steps", type=int, metavar="N", help="End after so many environment steps.")
 @click.option("--stop-seconds", type=float, metavar="S", help="End after so much training.")
@@ -177,6 +184,7 @@ def _training(algorithm: str, on: str, wish: dict[str, Any]) -> Training:
         options=env_options,
         family=family_of(environment),
         actors=actors,
+        inference=wish["inference"],
         seed=wish["seed"],
         stop=told.Stop(
             steps=wish["stop_steps"],

@@ -51,6 +51,8 @@ def experiment(training: Training, wishes: Wishes) -> str:
     spec["roles"] = [_learner(chosen, wishes), _actor(training, wishes)]
     if chosen.data == "replay":
         spec["roles"].append(_replay(training, wishes))
+    if training.inference == "central":
+        spec["roles"].append(_policy(chosen, wishes))
     if wishes.evaluator:
         spec["roles"].append(_evaluator(wishes))
     spec["lifecycle"] = {"success": ["learner"]}
@@ -101,10 +103,24 @@ def _actor(training: Training, wishes: Wishes) -> dict[str, Any]:
     found["replicas"] = training.actors
     if not algorithm(training.algorithm).in_step:
         found["scale"] = {"min": 1, "max": max(64, training.actors)}
-    if algorithm(training.algorithm).data == "rollouts":
+    if training.inference == "central":
+        found["connects"] = ["trajectories", "policy"]
+    elif algorithm(training.algorithm).data == "rollouts":
         found["connects"] = ["trajectories", "parameters"]
     else:
         found["connects"] = ["replay", "episodes", "parameters"]
+    return found
+
+
+def _policy(chosen: Algorithm, wishes: Wishes) -> dict[str, Any]:
+    """One server for all actors. Those that go in step, and those that learn from a replay, choose for themselves."""
+    if chosen.in_step or chosen.data != "rollouts":
+        raise UserError(f"{chosen.name} has no central inference", fix="use impala, or --inference local")
+    found = _role("policy", wishes.learner_cpus)
+    found["binds"] = [{"name": "policy"}]
+    found["connects"] = ["parameters"]
+    if wishes.gpus:
+        found.setdefault("resources", {})["limits"] = {"nvidia.com/gpu": 1}
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -61,6 +61,8 @@ class Training(Settings, frozen=True, kw_only=True):
     """Whose defaults the settings below have that are not said: classic, atari, mujoco or other."""
     actors: int = 1
     """How many actors there are: algorithms that go in step wait for all of them."""
+    inference: Literal["local", "central"] = "local"
+    """Where actions are chosen: by each actor, or by a policy server for all of them."""
     seed: int = 0
     """Of everything that is drawn by chance: weights, environments, actions, the order of samples."""
     stop: Stop = Stop()

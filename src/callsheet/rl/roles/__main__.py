@@ -15,6 +15,7 @@ from callsheet.runtime import Context
 ROLES = {
     "learner": "learns from what the actors play, publishes parameters, writes checkpoints",
     "actor": "plays environments with the newest policy",
+    "policy": "chooses actions for actors that have no policy of their own",
     "evaluator": "judges the newest policy on episodes of its own",
 }
 

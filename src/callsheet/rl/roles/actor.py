@@ -12,6 +12,7 @@ from callsheet.rl.acting.transitions import Transitions, epsilons
 from callsheet.rl.algorithms import Algorithm, algorithm
 from callsheet.rl.envs import Environments, make
 from callsheet.rl.envs.base import seed_of
+from callsheet.rl.nets.shape import resolve, state_size
 from callsheet.rl.settings import Training
 from callsheet.runtime import Context, ParameterReader, ReplayClient, TrajectoryWriter
 from callsheet.runtime.stream.packing import FRAME_BYTES
@@ -28,6 +29,9 @@ def run(context: Context, training: Training) -> None:
     seed = seed_of(training.seed, context.index)
     environments = make(training.env, config.environments, seed=seed, options=training.options)
     try:
+        if training.inference == "central":
+            _ask(context, environments, config, seed)
+            return
         actor = _Actor(context, environments, policy_for(environments.spaces, config.network))
         with ParameterReader(context, PARAMETERS) as actor.parameters:
             if chosen.data == "rollouts":
@@ -36,6 +40,31 @@ def run(context: Context, training: Training) -> None:
                 actor.send_transitions(config, seed, training.actors)
     finally:
         environments.close()
+
+
+def _ask(context: Context, environments: Environments, config: Any, seed: int) -> None:
+    """Play as the policy server says."""
+    from callsheet.rl.acting.central import CentralPolicy
+
+    state = state_size(resolve(config.network, environments.spaces))
+    policy = CentralPolicy(context, state)
+    rollouts = Rollouts(environments, policy, seed)
+    metrics = Acting(context.metrics)
+    _show(metrics, rollouts, environments)
+    shape = schema(environments.spaces, config.rollout, config.environments, state=state)
+    with TrajectoryWriter(context, TRAJECTORIES, shape, ahead=getattr(config, "ahead", 1)) as writer:
+        try:
+            while True:
+                with writer.rollout(version=policy.version) as arrays:
+                    metrics.steps.add(rollouts.fill(arrays))
+        finally:
+            policy.close()
+
+
+def _show(metrics: Acting, rollouts: Rollouts, environments: Environments) -> None:
+    metrics.episodes.follow(lambda: rollouts.episodes)
+    metrics.broken.follow(lambda: rollouts.broken)
+    metrics.restarts.follow(lambda: environments.restarts)
 
 
 class _Actor:
@@ -53,7 +82,7 @@ class _Actor:
     def send_rollouts(self, chosen: Algorithm, config: Any, seed: int) -> None:
         """To the learner itself; algorithms that go in step wait for its answer to each."""
         rollouts = Rollouts(self._environments, self._policy, seed)
-        self._show(rollouts)
+        _show(self._metrics, rollouts, self._environments)
         shape = schema(
             self._environments.spaces,
             config.rollout,
@@ -92,7 +121,7 @@ class _Actor:
             gamma=config.gamma,
             epsilon=epsilon,
         )
-        self._show(transitions.exploring)
+        _show(self._metrics, transitions.exploring, self._environments)
         # No more than a turn's transitions on their way to a shard: beside a long queue the policy would grow old.
         window = min(_FRAMES, 1 + transitions.nbytes // FRAME_BYTES)
         with (
@@ -115,8 +144,3 @@ class _Actor:
         if found is not None:
             self._version = found.version
             self._policy.load(found.arrays)
-
-    def _show(self, rollouts: Rollouts) -> None:
-        self._metrics.episodes.follow(lambda: rollouts.episodes)
-        self._metrics.broken.follow(lambda: rollouts.broken)
-        self._metrics.restarts.follow(lambda: self._environments.restarts)
