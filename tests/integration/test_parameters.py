@@ -160,8 +160,7 @@ def test_a_wait_ends_with_the_next_version(server: ParameterServer, ctx: Context
             reader.wait(timeout=0.2)
         server.publish(4, arrays(4))
         server.publish(5, arrays(5))
-        until(lambda: reader.poll() is not None)
-        assert reader.version == 5
+        until(lambda: reader.poll() is not None and reader.version == 5)
 
 
 def test_a_wait_ends_when_the_process_should_stop(server: ParameterServer, ctx: Context) -> None:
