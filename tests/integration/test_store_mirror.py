@@ -43,7 +43,10 @@ def status_there(run: LocalRun, storage: str) -> dict[str, object]:
 
 def visible_files(folder: Path) -> dict[str, bytes]:
     """What people look for in a run's folder."""
-    files = [path for path in folder.rglob("*") if path.is_file()]
+    # A status that is being written has another name for a moment.
+    files = [
+        path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("status.json.")
+    ]
     shown = [
         path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)
     ]
