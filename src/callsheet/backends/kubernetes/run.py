@@ -217,7 +217,9 @@ class KubernetesRun:
             return True
         parallel(self._halt, observed.workloads.values())
         if clean == "All":
-            parallel(lambda pod: self.api.delete("Pod", pod["metadata"]["name"]), observed.pods)
+            # Looked at again: a Job may have made one more before it was halted.
+            pods = self._observe(events=False).pods
+            parallel(lambda pod: self.api.delete("Pod", pod["metadata"]["name"]), pods)
         return True
 
     def _halt(self, workload: Object) -> None:
