@@ -236,7 +236,7 @@ def test_bombs_are_refused_quickly(text: str, message: str) -> None:
         start = time.process_time()
         assert message in problem(text).message
         times.append(time.process_time() - start)
-    assert min(times) < 0.5
+    assert min(times) < 1.0
 
 
 JSON = st.recursive(
