@@ -40,7 +40,6 @@ class InStep:
         self._reader = reader
         self._actors = actors
         self._arrays: Arrays = {}
-        self.dropped = 0
 
     def read(self, version: int) -> tuple[Arrays, float]:
         """A batch for the learner of this version; its policy is always one update older."""
@@ -49,8 +48,9 @@ class InStep:
         while missing:
             rollout = self._reader.read(1)
             index = int(self._reader.writers[rollout.writers[0]].split("/")[1])
-            if int(rollout.versions[0]) != version or index not in missing:
-                self.dropped += 1
+            made = int(rollout.versions[0])
+            if made != version or index not in missing:
+                log.info("a rollout of actor/%s does not count: version %s, wanted %s", index, made, version)
                 continue
             missing.remove(index)
             self._place(rollout.arrays, index)
