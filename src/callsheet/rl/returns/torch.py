@@ -1,4 +1,4 @@
-"""V-trace and GAE for learners in PyTorch; `callsheet.rl.returns` says what they mean.
+"""V-trace for learners in PyTorch; `callsheet.rl.returns` says what it means.
 
 Tensors on a CPU share their memory with arrays, and NumPy is four times faster on arrays as small as these are (V-trace
 of 64 steps in 16 environments: 40 us for 156 us); so tensors are for other devices, from which nothing is brought back.
@@ -20,24 +20,6 @@ class Targets(NamedTuple):
 
     values: Tensor
     advantages: Tensor
-
-
-def gae(
-    rewards: Tensor,
-    values: Tensor,
-    terminated: Tensor,
-    truncated: Tensor,
-    valid: Tensor,
-    *,
-    gamma: float,
-    lam: float,
-) -> Targets:
-    """Generalised advantage estimation. `values` is [T+1, B]: of every observation, the last one too."""
-    given = (rewards, values, terminated, truncated, valid)
-    if rewards.device.type != "cpu":
-        return gae_on_device(*given, gamma=gamma, lam=lam)
-    found = returns.gae(*(x.detach().numpy() for x in given), gamma=gamma, lam=lam)
-    return Targets(torch.from_numpy(found.values), torch.from_numpy(found.advantages))
 
 
 def vtrace(
@@ -81,24 +63,6 @@ def discounted(deltas: Tensor, factors: Tensor) -> Tensor:
         factors = factors[:-reach] * factors[reach:]
         reach *= 2
     return sums
-
-
-@torch.no_grad()
-def gae_on_device(
-    rewards: Tensor,
-    values: Tensor,
-    terminated: Tensor,
-    truncated: Tensor,
-    valid: Tensor,
-    *,
-    gamma: float,
-    lam: float,
-) -> Targets:
-    """`gae` without leaving the tensors' device."""
-    alive, through, counts = _flags(terminated, truncated, valid)
-    deltas = (rewards + gamma * alive * values[1:] - values[:-1]).where(counts, 0.0)
-    advantages = discounted(deltas, gamma * lam * through)
-    return Targets(advantages + values[:-1], advantages)
 
 
 @torch.no_grad()
