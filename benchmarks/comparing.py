@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import statistics
 import subprocess
@@ -44,7 +45,7 @@ class Row:
     """What ours must reach by itself; 0: nothing."""
 
 
-def run(command: list[str], timeout: float = 900) -> Numbers:
+def run(command: list[str], timeout: float = 3600) -> Numbers:
     """The numbers that a script prints in its last line."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
@@ -54,6 +55,12 @@ def run(command: list[str], timeout: float = 900) -> Numbers:
     if "inserts_per_s" in found:
         found["both_per_s"] = found["items_per_s"] + found["inserts_per_s"]
     return found
+
+
+@functools.cache
+def _run_once(number: int, command: tuple[str, ...]) -> Numbers:
+    """Rows that take different numbers of one command share its rounds."""
+    return run(list(command))
 
 
 def command_of(peer: tuple[str, ...], *, install: bool) -> list[str] | None:
@@ -75,7 +82,7 @@ def compare(row: Row, rounds: int, *, install: bool) -> bool:
         for name, command in commands.items():
             if command is not None:
                 words = [word.replace("{round}", str(number + 1)) for word in command]
-                results.setdefault(name, []).append(run(words))
+                results.setdefault(name, []).append(_run_once(number, tuple(words)))
     middle = {
         name: {key: statistics.median(one[key] for one in found) for key in found[0]}
         for name, found in results.items()

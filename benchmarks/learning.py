@@ -19,6 +19,8 @@ def rows() -> list[Row]:
     """What learning must show."""
     ours = (OURS, "cartpole", SEED)
     sb3 = ("sb3", "sb3_cartpole.py", SEED)
+    cheetah = (OURS, "halfcheetah", SEED)
+    sb3_cheetah = ("sb3", "sb3_halfcheetah.py", SEED)
     rllib = ("rllib", "rllib_cartpole.py", SEED)
     return [
         Row(
@@ -56,8 +58,25 @@ def rows() -> list[Row]:
         Row(
             "Pong, learning with PPO, steps/s",
             (OURS, "pong"),
-            {"SB3": ("sb3", "sb3_pong.py")},
+            {
+                "SB3": ("sb3", "sb3_pong.py"),
+                "Sample Factory": ("sample-factory", "sample_factory_pong.py"),
+            },
             "steps_per_s",
+            (Goal("SB3", 1), Goal("Sample Factory", 1)),
+        ),
+        Row(
+            "HalfCheetah, SAC, steps/s while learning",
+            cheetah,
+            {"SB3": sb3_cheetah},
+            "steps_per_s",
+            (Goal("SB3", 1.5),),
+        ),
+        Row(
+            "HalfCheetah, SAC, return after 100k steps",
+            cheetah,
+            {"SB3": sb3_cheetah},
+            "sampled",
             (Goal("SB3", 1),),
         ),
     ]

@@ -3,6 +3,7 @@
 learning_ours.py cartpole SEED    PPO to a mean return of 475, one learner, two actors, as processes
 learning_ours.py pong-sampling    random actions, delivered to a reader
 learning_ours.py pong             PPO on Pong
+learning_ours.py halfcheetah SEED [STEPS]   SAC on HalfCheetah, one actor
 """
 
 from __future__ import annotations
@@ -63,6 +64,18 @@ def pong() -> None:
     report("Callsheet", steps_per_s=steps / seconds, steps=last["steps"])
 
 
+def halfcheetah(seed: str, steps: str = "100000") -> None:
+    """With the defaults of `callsheet train sac`; the speed is that of learning, after the random steps."""
+    found, curve, _ = train(
+        *("sac", "--env", "HalfCheetah-v5", "--actors", "1", "--seed", seed),
+        *("--stop-steps", steps, "--evaluate-every", "0"),
+    )
+    points = [point for point in curve if point["steps"] >= 2000]
+    first, last = points[0], points[-1]
+    speed = (last["steps"] - first["steps"]) / (last["elapsed"] - first["elapsed"])
+    report("Callsheet", sampled=found["sampled"], steps_per_s=speed, steps=found["steps"])
+
+
 def pong_sampling() -> None:
     """An actor's environments, with random actions, written to a reader in this process."""
     import numpy as np
@@ -110,6 +123,5 @@ def play(address: str) -> None:
 
 
 if __name__ == "__main__":
-    {"cartpole": cartpole, "pong": pong, "pong-sampling": pong_sampling, "play": play}[sys.argv[1]](
-        *sys.argv[2:]
-    )
+    parts = {"cartpole": cartpole, "pong": pong, "halfcheetah": halfcheetah}
+    (parts | {"pong-sampling": pong_sampling, "play": play})[sys.argv[1]](*sys.argv[2:])

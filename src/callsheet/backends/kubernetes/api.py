@@ -257,15 +257,10 @@ class Api:
     def _errors(self, what: str) -> Iterator[None]:
         """Errors of the connection as sentences."""
         import httpx2
-        from lightkube.core.exceptions import ConfigError
 
         place = f" of the context {self.context!r}" if self.context else ""
         try:
             yield
-        except ConfigError as error:
-            raise UserError(
-                f"the program that gives your credentials failed: {error}", fix="log in again"
-            ) from None
         except httpx2.ConnectError as error:
             if "CERTIFICATE" in str(error).upper():
                 raise UserError(

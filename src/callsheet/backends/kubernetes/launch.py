@@ -89,33 +89,27 @@ def prepare(api: Api, experiment: Experiment, base: Path) -> Prepared:
     """Render for the run that is alive, else for a new one; refuse when a name is somebody else's."""
     workdir = experiment.spec.workdir
     folder = collect((base / workdir.path).resolve(), workdir.exclude)
-    render(experiment, "check", folder)  # every mistake of the file before the cluster is asked
-    run, started = _run_of(api, experiment.name)
-    book, *others = render(experiment, run, folder)
+    run, started = new_run_id(), f"{time.time():.3f}"
+    book, *others = render(experiment, run, folder)  # every mistake of the file before the cluster is asked
+    key = _key(experiment.name, run)
+    live = look(api, [book, *others, key])  # of no run in particular: names hold for every run
+    check_owner(live, experiment.name, api.namespace)
+    if (there := live[key_of(book)]) is not None:
+        observed = observe(api, experiment.name, events=False, book=there)
+        if not assess(observed, time.time()).status.done:
+            run, started = observed.run, f"{observed.created:.3f}"
+            book, *others = render(experiment, run, folder)
+            key = _key(experiment.name, run)
     book["metadata"]["annotations"] = {names.STARTED: started}
     for made in (book, *others):
         # The client's own namespace was chosen with this one in mind.
         made["metadata"].pop("namespace", None)
-    key = _key(experiment.name, run)
-    live = look(api, [book, *others, key])
-    check_owner(live, experiment.name, api.namespace)
-    count_change(book, live[key_of(book)])
-    there = live[key_of(key)]
-    if there is None:
+    count_change(book, there)
+    if live[key_of(key)] is None:
         others.insert(0, key)
     else:
         live.pop(key_of(key))
     return Prepared(run, book, others, live)
-
-
-def _run_of(api: Api, experiment: str) -> tuple[str, str]:
-    """Id and start of the run that is alive, else of a new one."""
-    book = find_book(api, experiment)
-    if book is not None:
-        observed = observe(api, experiment, events=False, book=book)
-        if not assess(observed, time.time()).status.done:
-            return observed.run, f"{observed.created:.3f}"
-    return new_run_id(), f"{time.time():.3f}"
 
 
 def _key(experiment: str, run: str) -> Object:
