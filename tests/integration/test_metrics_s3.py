@@ -66,7 +66,7 @@ def test_a_store_that_is_not_there_delays_the_end_by_seconds_and_is_said(
     _, errors = process.communicate(timeout=30)
     assert process.returncode == -signal.SIGTERM
     assert time.monotonic() - began < 15
-    assert errors.count("metrics are lost (upload): ") == 1
+    assert errors.count("metrics are lost (upload): the store has not taken the last ones within 5 s") == 1
 
 
 def test_without_somebody_who_puts_it_is_said_once(folder: Path) -> None:

@@ -28,7 +28,7 @@ sink = None
 if "puts" in words:
     from callsheet.store import open_store
 
-    sink = open_store(os.environ["CALLSHEET_STORAGE"], patience=2)
+    sink = open_store(os.environ["CALLSHEET_STORAGE"])
 
 with Exporter(registry, interval=INTERVAL, sink=sink) as exporter:
     if "forks" in words and not os.fork():

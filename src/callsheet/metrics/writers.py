@@ -125,9 +125,15 @@ class Uploader:
         self._thread.start()
 
     def finish(self, patience: float) -> None:
-        """Put the rest and end; give up after `patience` seconds."""
+        """Put the rest and end; give up after `patience` seconds, and say so."""
         self._asked.put(None)
         self._thread.join(patience)
+        if self._thread.is_alive():
+            error = TimeoutError(f"the store has not taken the last ones within {patience:g} s")
+            # By another thread: who was interrupted by a signal may hold what is needed to say it.
+            teller = threading.Thread(target=self._lost, args=("upload", error), daemon=True)
+            teller.start()
+            teller.join(1.0)
 
     def _run(self) -> None:
         asked = False
