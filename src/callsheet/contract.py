@@ -54,6 +54,13 @@ GPUS: Final = "CUDA_VISIBLE_DEVICES"
 """The devices that a replica was given; set when any role of the experiment asks for GPUs."""
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 
+REGISTRY: Final = "registry.callsheet.dev"
+"""Where our images are sought unless one says where: under our own name, where nobody else can put any."""
+IMAGE: Final = "callsheet"
+"""Our image, whose tag is our version: every program of ours, without PyTorch."""
+LEARNER_IMAGE: Final = "callsheet-learner"
+"""The same with PyTorch."""
+
 WORDS: Final = ("experiment", "run", "role", "index", "container", "replicas", "storage")
 """What may stand alone in braces: ``{index}``."""
 ENDPOINT_WORDS: Final = ("addr", "host", "port", "bind", "all", "any")

@@ -6,6 +6,7 @@ import json
 import sys
 import sysconfig
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ import yaml
 from backendrun import callsheet, folder
 from kube import Kube, eventually
 
-from tools.cluster import network, units
+from tools.cluster import images, network, units
+from tools.cluster import registry as where
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
 from s3server import BUCKET, S3Server, serving
 
+from callsheet import contract
 from callsheet.store import NotFound, Store, open_store
 
 __all__ = ["folder"]
@@ -37,6 +40,18 @@ def s3(cluster: Kube, tmp_path: Path) -> Iterator[S3Server]:
         yield server
 
 
+@pytest.fixture
+def registry(cluster: Kube, s3: S3Server, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where `callsheet train` finds our images. The learner's is the slim one here too, under its name."""
+    assert cluster.own is not None
+    built = images.project_image()
+    place = built.partition(":")[2]  # of these sources and no others
+    for name in (contract.IMAGE, contract.LEARNER_IMAGE):
+        images.push(cluster.own, built, f"{place}/{name}:{version('callsheet')}")
+    monkeypatch.setenv("CALLSHEET_REGISTRY", where.reference(place))
+    return where.reference(place)
+
+
 def with_torch(spec: dict[str, Any]) -> None:
     """PyTorch is large: the learner gets it from its node's disk, read-only, instead of from an image."""
     spec["volumes"] = [{"name": "torch", "hostPath": {"path": sysconfig.get_path("purelib")}}]
@@ -45,11 +60,11 @@ def with_torch(spec: dict[str, Any]) -> None:
     role["env"].append({"name": "PYTHONPATH", "value": "/torch"})
 
 
-def experiment(namespace: Kube, s3: S3Server, image: str, *options: str) -> dict[str, Any]:
+def experiment(namespace: Kube, s3: S3Server, *options: str) -> dict[str, Any]:
     """What `callsheet train` would run, with what this cluster needs."""
     done = callsheet(
         namespace,
-        *("train", "impala", "--env", "CartPole-v1", "--actors", "2", "--seed", "1", "--image", image),
+        *("train", "impala", "--env", "CartPole-v1", "--actors", "2", "--seed", "1"),
         *("--storage", f"s3://{BUCKET}/{namespace.namespace}", "--stop-sampled", "475"),
         *("--checkpoint-every", "1", "--render", *options),
     )
@@ -63,26 +78,36 @@ def experiment(namespace: Kube, s3: S3Server, image: str, *options: str) -> dict
     return found
 
 
+def pod(namespace: Kube, role: str) -> dict[str, Any]:
+    found: dict[str, Any] = namespace.get("pods", "-l", f"callsheet.dev/role={role}")["items"][0]
+    return found
+
+
+def image_of(namespace: Kube, role: str) -> str:
+    return str(pod(namespace, role)["spec"]["containers"][0]["image"])
+
+
 def checkpoints(results: Store) -> int:
     return sum(1 for entry in results.list() if "/checkpoints/manifests/" in entry.key)
 
 
 def test_a_training_whose_learner_is_deleted_half_way_gets_there_from_its_checkpoint(
-    namespace: Kube, folder: Path, image: str, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+    namespace: Kube, folder: Path, registry: str, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in s3.environment().items():
         monkeypatch.setenv(name, value)
     # Slower than by default, so that there is a half way.
-    wanted = experiment(namespace, s3, image, "--set", "learning_rate=0.001")
+    wanted = experiment(namespace, s3, "--set", "learning_rate=0.001")
     (folder / "training.yaml").write_text(yaml.safe_dump(wanted))
     started = callsheet(namespace, "run", "-f", "training.yaml", "-d")
     assert started.returncode == 0, started.stderr
     results = open_store(f"s3://{BUCKET}/{namespace.namespace}")
 
     eventually(lambda: checkpoints(results) >= 2, seconds=120)  # a claim, and one that was written
-    learners = namespace.get("pods", "-l", "callsheet.dev/role=learner")["items"]
-    before = learners[0]["metadata"]["name"]
-    namespace("delete", "pod", before, "--wait=false")
+    slim, large = (f"{registry}/{name}:{version('callsheet')}" for name in ("callsheet", "callsheet-learner"))
+    assert image_of(namespace, "actor") == image_of(namespace, "evaluator") == slim
+    assert image_of(namespace, "learner") == large
+    namespace("delete", "pod", pod(namespace, "learner")["metadata"]["name"], "--wait=false")
 
     def result() -> dict[str, Any]:
         keys = [entry.key for entry in results.list() if entry.key.endswith("/result.json")]

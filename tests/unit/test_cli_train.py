@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import yaml
 from kept import keep
 
+from callsheet import contract
 from callsheet.cli import train
 from callsheet.cli.main import call
 
@@ -60,3 +63,54 @@ def test_pytorch_that_is_missing_is_told_before_anything_starts(
     assert call(["train", "ppo", "--env", "CartPole-v1"]) == 2
     assert "the learner needs PyTorch, which is not installed" in capsys.readouterr().err
     assert not Path("runs").exists()
+
+
+RENDER = ["train", "ppo", "--env", "CartPole-v1", "--render"]
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's settings; none yet."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("CALLSHEET_REGISTRY", raising=False)
+    (tmp_path / "callsheet").mkdir()
+    return tmp_path / "callsheet" / "config.toml"
+
+
+def images(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """All images of the file that was printed, the learner's first."""
+    spec = yaml.safe_load(capsys.readouterr().out)["spec"]
+    found = [spec.get("image"), *(role.get("image") for role in spec["roles"])]
+    return [image for image in found if image]
+
+
+@pytest.mark.usefixtures("config")
+def test_a_file_for_a_laptop_has_no_image_unless_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CALLSHEET_REGISTRY", "registry.example.com")
+    assert call([*RENDER, "--on", "local"]) == 0
+    assert images(capsys) == []
+    assert call([*RENDER, "--on", "local", "--image", "mine:1"]) == 0
+    assert images(capsys) == ["mine:1"]
+    assert call([*RENDER, "--on", "local", "--registry", "r"]) == 0
+    assert [image.partition(":")[0] for image in images(capsys)][:2] == ["r/callsheet-learner", "r/callsheet"]
+
+
+def test_a_cluster_gets_our_images_from_the_registry_that_is_said_last(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def registry(*words: str) -> str:
+        assert call([*RENDER, "--on", "kubernetes", *words]) == 0
+        learner, actor, evaluator = images(capsys)
+        place, _, name = learner.rpartition("/")
+        assert name == f"callsheet-learner:{version('callsheet')}"
+        assert actor == evaluator == f"{place}/callsheet:{version('callsheet')}"
+        return place
+
+    assert registry() == contract.REGISTRY
+    config.write_text('registry = "registry.example.com/team"\n')
+    assert registry() == "registry.example.com/team"
+    monkeypatch.setenv("CALLSHEET_REGISTRY", "localhost:5000")
+    assert registry() == "localhost:5000"
+    assert registry("--registry", "other/") == "other"

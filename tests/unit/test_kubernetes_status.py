@@ -197,6 +197,19 @@ def test_an_image_that_cannot_be_pulled_says_what_is_wrong(message: str, words: 
     )
 
 
+@pytest.mark.parametrize("name", ["callsheet", "callsheet-learner"])
+def test_an_image_of_ours_that_cannot_be_pulled_says_how_to_make_it(name: str) -> None:
+    waits = pod(
+        "actor", phase="Pending", state={"waiting": {"reason": "ErrImagePull", "message": "not found"}}
+    )
+    image = f"registry.example.com:5000/team/{name}:1.2"
+    waits["status"]["containerStatuses"][0]["image"] = image
+    assert reasons.waiting(waits) == (
+        f"the image {image!r} cannot be pulled: the registry does not have it; how to build it and push it to your "
+        "registry: docs/how-to/images.md"
+    )
+
+
 def test_a_volume_that_cannot_be_mounted_is_told_from_the_events() -> None:
     event = {
         "involvedObject": {"uid": "pod-actor-0"},

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.metadata import version
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from callsheet.errors import UserError
+from callsheet.recipes.images import Images
 from callsheet.recipes.training import Wishes, experiment
+from callsheet.rl.roles.learner import device
 from callsheet.rl.settings import Checkpoints, Training
+from callsheet.rl.spaces import Family
 
 
 def roles(training: Training, **wishes: Any) -> dict[str, dict[str, Any]]:
     found = yaml.safe_load(experiment(training, Wishes(**wishes)))
     return {role["name"]: role for role in found["spec"]["roles"]}
+
+
+def images(training: Training, wish: Images, **wishes: Any) -> dict[str, str]:
+    """The image that each role runs in."""
+    found = yaml.safe_load(experiment(training, Wishes(images=wish, **wishes)))["spec"]
+    usual = found.get("image", "")
+    return {role["name"]: role.get("image", usual) for role in found["roles"]}
 
 
 def options(role: dict[str, Any]) -> dict[str, str]:
@@ -83,3 +96,77 @@ def test_roles_are_wired_to_the_replay_or_to_each_other() -> None:
     without = roles(Training(algorithm="impala", env="CartPole-v1"))
     assert "replay" not in without
     assert without["actor"]["connects"] == ["trajectories", "parameters"]
+
+
+OURS = Images(registry="registry.example.com/team")
+SLIM = f"registry.example.com/team/callsheet:{version('callsheet')}"
+TORCH = f"registry.example.com/team/callsheet-learner:{version('callsheet')}"
+
+
+def test_without_a_wish_there_is_no_image() -> None:
+    assert set(images(DQN, Images()).values()) == {""}
+
+
+def test_pytorch_is_in_the_learners_image_alone() -> None:
+    cartpole = msgspec.structs.replace(DQN, family="classic")
+    assert images(cartpole, OURS) == {"learner": TORCH, "actor": SLIM, "replay": SLIM, "evaluator": SLIM}
+
+
+@pytest.mark.parametrize(
+    ("family", "network", "needs"),
+    [
+        ("classic", {}, False),
+        ("mujoco", {}, False),
+        ("atari", {}, True),
+        ("atari", {"torso": "mlp"}, False),
+        ("classic", {"lstm": 16}, True),
+        ("atari", {"torso": "mlp", "lstm": 16}, True),
+        ("other", {}, True),
+        ("other", {"torso": "resnet"}, True),
+        ("other", {"torso": "mlp"}, False),
+    ],
+)
+def test_who_plays_has_pytorch_where_numpy_may_not_do(
+    family: Family, network: dict[str, Any], needs: bool
+) -> None:
+    training = Training(algorithm="impala", env="x:y", family=family, settings={"network": network})
+    player = TORCH if needs else SLIM
+    assert images(training, OURS) == {"learner": TORCH, "actor": player, "evaluator": player}
+
+
+def test_with_a_policy_server_actors_never_need_pytorch_and_the_server_does_with_a_gpu() -> None:
+    sees = Training(algorithm="impala", env="x:y", family="atari", inference="central")
+    assert images(sees, OURS) == {"learner": TORCH, "actor": SLIM, "policy": TORCH, "evaluator": TORCH}
+    counts = msgspec.structs.replace(sees, family="classic")
+    assert images(counts, OURS)["policy"] == SLIM
+    assert images(counts, OURS, gpus=1)["policy"] == TORCH
+
+
+def test_an_image_of_ones_own_is_for_all_roles_or_for_those_that_do_not_learn() -> None:
+    pong = Training(algorithm="dqn", env="x:y", family="atari")
+    all_of_them = ("learner", "actor", "replay", "evaluator")
+    ours = Images(registry="r", learner="mine:1")
+    assert images(pong, ours) == dict.fromkeys(all_of_them, "mine:1")
+    both = images(pong, Images(registry="r", learner="mine:1", actors="small:1"))
+    assert both == {"learner": "mine:1"} | dict.fromkeys(all_of_them[1:], "small:1")
+    small = images(pong, Images(registry="registry.example.com/team", actors="small:1"))
+    assert small == {"learner": TORCH} | dict.fromkeys(all_of_them[1:], "small:1")
+
+
+@pytest.mark.parametrize(
+    "registry", ["https://registry.example.com", "Registry", "a b", "/", "a//b", "a:tag"]
+)
+def test_what_is_no_registry_is_refused(registry: str) -> None:
+    with pytest.raises(UserError, match="is not the name of a registry"):
+        images(DQN, Images(registry=registry))
+
+
+@pytest.mark.parametrize("registry", ["localhost:5000", "10.0.0.1:5000/a/b", "team", "registry.example.com/"])
+def test_a_registry_may_have_a_port_and_a_path(registry: str) -> None:
+    named = images(DQN, Images(registry=registry))
+    assert named["replay"] == f"{registry.rstrip('/')}/callsheet:{version('callsheet')}"
+
+
+def test_a_policy_server_without_pytorch_answers_on_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert device() == "cpu"

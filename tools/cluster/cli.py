@@ -49,7 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     add("down", _down, "remove a cluster and every trace of it")
     add("status", _status, "the clusters of this machine and the nodes of one")
     add("kubeconfig", _kubeconfig, "print the path of the kubeconfig file")
-    add("image", _image, "build this checkout's image, push it to the cluster's registry, print its name")
+    add(
+        "image", _image, "build this checkout's image, push it to the cluster's registry, print its name"
+    ).add_argument("--learner", action="store_true", help="the one with PyTorch, of some gigabytes")
     add("load", _load, "bring an image to every node").add_argument("image", metavar="IMAGE|TAR")
     add("add-node", _add_node, "add a node")
     add("stop-node", _stop_node, "cut a node's power").add_argument("node")
@@ -111,7 +113,7 @@ def _kubeconfig(options: argparse.Namespace) -> None:
 
 
 def _image(options: argparse.Namespace) -> None:
-    print(images.push_project_image(state.get(options.name)))
+    print(images.push_project_image(state.get(options.name), "learner" if options.learner else "slim"))
 
 
 def _load(options: argparse.Namespace) -> None:

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import shutil
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
-from tools.cluster import node, packages, pypi, registry
+from tools.cluster import node, packages, registry, wheels
 from tools.cluster.errors import ClusterError
 from tools.cluster.shell import run, say
 from tools.cluster.state import Cluster
-from tools.cluster.versions import DEBIAN, HERE, cache
+from tools.cluster.versions import DEBIAN, cache
+from tools.cluster.wheels import REPOSITORY
 
-REPOSITORY = HERE.parent.parent
 DOCKERFILE = REPOSITORY / "images" / "Dockerfile"
-PYTHON = "3.11"
-KEEP_IMAGES = 5
-KEEP_WHEELS = 3
+Target = Literal["slim", "learner"]
+"""A part of the Dockerfile that becomes an image."""
+NAMES: dict[Target, str] = {"slim": "callsheet", "learner": "callsheet-learner"}
+KEEP: dict[Target, int] = {"slim": 5, "learner": 1}
 _BASE_PACKAGES = "ca-certificates,python3,python3-venv"
 
 # What the builders mount is seen by nobody else, and goes with them when they are killed.
@@ -79,8 +80,8 @@ def base_image() -> str:
     return reference
 
 
-def project_image() -> str:
-    """The image of this checkout, built when its sources have changed; its name without the registry."""
+def project_image(target: Target = "slim") -> str:
+    """An image of this checkout, built when its sources have changed; its name without the registry."""
     packages.require(packages.IMAGES)
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / "images.lock").open("w") as lock:
@@ -89,81 +90,51 @@ def project_image() -> str:
         except BlockingIOError:
             say("another command is building an image: waiting for it ...")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        name = f"callsheet:{_source_hash()}"
+        name = f"{NAMES[target]}:{source_hash()}"
         if not _exists(f"localhost/{name}"):
-            base = base_image()
-            begun = time.monotonic()
-            say(f"building the image {name} ...")
-            with tempfile.TemporaryDirectory(dir=cache()) as context:
-                _collect_wheels(Path(context))
-                options = (
-                    "--isolation",
-                    "chroot",
-                    "--layers",
-                    "--build-arg",
-                    f"BASE={base}",
-                    "--file",
-                    DOCKERFILE,
-                )
-                _buildah("bud", *options, "--tag", name, context)
-            _forget_old_images()
-            say(f"image {name}: {time.monotonic() - begun:.0f} s")
+            _build(target, name)
+            _forget_old_images(target)
     return name
 
 
-def _forget_old_images() -> None:
+def _build(target: Target, name: str) -> None:
+    base = base_image()
+    begun = time.monotonic()
+    say(f"building the image {name} ...")
+    with tempfile.TemporaryDirectory(dir=cache()) as context:
+        told = {"BASE": base} | wheels.collect(Path(context), torch=target == "learner")
+        arguments = [word for key, value in told.items() for word in ("--build-arg", f"{key}={value}")]
+        options = ("--isolation", "chroot", "--layers", "--file", DOCKERFILE, "--target", target)
+        _buildah("bud", *options, *arguments, "--tag", name, context)
+    say(f"image {name}: {time.monotonic() - begun:.0f} s")
+
+
+def _forget_old_images(target: Target) -> None:
     """Every change of the sources is a new image; only the newest are of use to anyone."""
-    ours = [reference for reference in _images() if reference.startswith("localhost/callsheet:")]
-    if len(ours) > KEEP_IMAGES:
-        _buildah("rmi", *ours[KEEP_IMAGES:])
+    ours = [one for one in _images() if one.startswith(f"localhost/{NAMES[target]}:")]
+    if len(ours) > KEEP[target]:
+        _buildah("rmi", *ours[KEEP[target] :])
         _buildah("rmi", "--prune")
 
 
-def _source_hash() -> str:
+def source_hash() -> str:
+    """A word that changes with all that an image of this checkout is made of."""
     sources = sorted((REPOSITORY / "src").rglob("*"))
     ours = [path for path in sources if path.is_file() and "__pycache__" not in path.parts]
-    return _hash_of([DOCKERFILE, REPOSITORY / "pyproject.toml", REPOSITORY / "constraints.txt", *ours])
+    return wheels.hash_of([DOCKERFILE, REPOSITORY / "pyproject.toml", REPOSITORY / "constraints.txt", *ours])
 
 
-def _hash_of(files: list[Path]) -> str:
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(str(path.relative_to(REPOSITORY)).encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:12]
+def push_project_image(cluster: Cluster, target: Target = "slim") -> str:
+    """Build an image of this checkout, push it to the cluster's registry; the name that pods use."""
+    name = project_image(target)
+    return push(cluster, name, name)
 
 
-def _collect_wheels(context: Path) -> None:
-    """This project's wheel and those it needs, fetched here, so that the build itself needs no network."""
-    pip = pypi.pip()
-    run([*pip, "wheel", "--no-deps", "--wheel-dir", context / "own", REPOSITORY])
-    needed = _hash_of([REPOSITORY / "pyproject.toml", REPOSITORY / "constraints.txt"])
-    kept = cache() / f"wheels-{needed}"
-    if not kept.exists():
-        own = next((context / "own").glob("callsheet-*.whl"))
-        limits = ["--constraint", str(REPOSITORY / "constraints.txt")]
-        target = ["--python-version", PYTHON, "--only-binary=:all:"]
-        fresh = context / "fetched"
-        run([*pip, "download", *target, *limits, "--dest", fresh, f"{own}[rl]"])
-        (fresh / own.name).unlink(missing_ok=True)
-        os.replace(fresh, kept)
-    os.utime(kept)
-    _forget_old_wheels()
-    shutil.copytree(kept, context / "wheels")
-
-
-def _forget_old_wheels() -> None:
-    """Every change of the dependencies is another folder; checkouts with other dependencies have theirs."""
-    folders = sorted(cache().glob("wheels-*"), key=lambda path: path.stat().st_mtime)
-    for path in folders[:-KEEP_WHEELS]:
-        shutil.rmtree(path)
-
-
-def push_project_image(cluster: Cluster) -> str:
-    """Build the image of this checkout, push it to the cluster's registry; the name that pods use."""
-    name = project_image()
+def push(cluster: Cluster, name: str, to: str) -> str:
+    """Push what was built as `name` to the cluster's registry, as `to` there; the name that pods use."""
     quickly = ("--quiet", "--compression-format", "zstd", "--compression-level", "1", "--format", "oci")
-    _buildah("push", "--tls-verify=false", *quickly, f"localhost/{name}", registry.push_target(cluster, name))
-    return registry.reference(name)
+    _buildah("push", "--tls-verify=false", *quickly, f"localhost/{name}", registry.push_target(cluster, to))
+    return registry.reference(to)
 
 
 def load(cluster: Cluster, image: str) -> None:

@@ -19,6 +19,8 @@ class Settings:
     """The context of the kubeconfig."""
     namespace: str = ""
     """The namespace in that context."""
+    registry: str = ""
+    """Where our images are; perhaps with a path."""
 
 
 def path() -> Path:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from callsheet import contract
+from callsheet.backends import settings as usual
 from callsheet.cli import options, output, run
 from callsheet.errors import UserError
 
@@ -77,8 +79,17 @@ if TYPE_CHECKING:
 )
 @click.option("--name", default="", help="The experiment's name; by itself ALGORITHM-ENV.")
 @click.option("--storage", default="", metavar="URL", help="Where results go; by itself the folder runs/.")
-@click.option("--image", default="", help="For Kubernetes: what the learner runs in.")
-@click.option("--actor-image", default="", help="The same for actors and evaluator, when it is another.")
+@click.option("--image", default="", help="For Kubernetes: what all roles run in, instead of our images.")
+@click.option("--actor-image", default="", help="The same for actors, replay and evaluator alone.")
+@click.option(
+    "--registry",
+    metavar="HOST[/PATH]",
+    default=lambda: usual.load().registry or contract.REGISTRY,
+    envvar="CALLSHEET_REGISTRY",
+    show_default=f"{contract.REGISTRY}, or `registry` in ~/.config/callsheet/config.toml",
+    show_envvar=True,
+    help="For Kubernetes: where our images are, a slim one and a learner's with PyTorch.",
+)
 @click.option("--gpus", default=0, metavar="N", help="GPUs for the learner.")
 @click.option(
     "--learner-cpus", default="", metavar="CPUS", help="What the learner asks for, and its threads."
@@ -112,6 +123,7 @@ def command(
     callsheet train ppo --resume ppo-cartpole-v1
     """
     from callsheet.cli import training_runs
+    from callsheet.recipes.images import Images
     from callsheet.recipes.training import Wishes, experiment
 
     training = _training(algorithm, on, wish)
@@ -126,8 +138,9 @@ def command(
             name=wish["name"],
             evaluator=wish["evaluate_every"] > 0,
             storage=wish["storage"],
-            image=wish["image"],
-            actor_image=wish["actor_image"],
+            images=Images(
+                learner=wish["image"], actors=wish["actor_image"], registry=_registry(on, wish["registry"])
+            ),
             gpus=wish["gpus"],
             learner_cpus=wish["learner_cpus"],
             actor_cpus=wish["actor_cpus"],
@@ -199,6 +212,12 @@ def _training(algorithm: str, on: str, wish: dict[str, Any]) -> Training:
         resume=resume,
         settings=settings,
     )
+
+
+def _registry(on: str, registry: str) -> str:
+    """Where our images are; a laptop needs none, and a file for it has none unless asked for."""
+    asked = click.get_current_context().get_parameter_source("registry")
+    return registry if on != "local" or asked is click.core.ParameterSource.COMMANDLINE else ""
 
 
 def _given(option: str) -> bool:

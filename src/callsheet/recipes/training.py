@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from callsheet import contract
 from callsheet.errors import UserError
+from callsheet.recipes.images import Images, choose
 from callsheet.rl.algorithms import Algorithm, algorithm
 from callsheet.rl.settings import Training
 from callsheet.spec.dump import dump
@@ -26,9 +27,7 @@ class Wishes:
     name: str = ""
     evaluator: bool = True
     storage: str = ""
-    image: str = ""
-    """For the learner, and for all roles that have no other."""
-    actor_image: str = ""
+    images: Images = field(default_factory=Images)
     gpus: int = 0
     learner_cpus: str = ""
     actor_cpus: str = ""
@@ -41,20 +40,22 @@ def experiment(training: Training, wishes: Wishes) -> str:
     if training.actors < 1:
         raise UserError(f"a training needs an actor, not {training.actors}", fix="--actors 2")
     chosen = algorithm(training.algorithm)
-    whole = msgspec.structs.replace(training, settings=msgspec.to_builtins(chosen.settings(training)))
+    settings = chosen.settings(training)
+    whole = msgspec.structs.replace(training, settings=msgspec.to_builtins(settings))
+    images = choose(wishes.images, training, settings.network, wishes.gpus)
     spec: dict[str, Any] = {}
-    if wishes.image:
-        spec["image"] = wishes.image
+    if images["learner"]:
+        spec["image"] = images["learner"]
     if wishes.storage:
         spec["storage"] = wishes.storage
     spec["files"] = {FILE: whole.encode()}
-    spec["roles"] = [_learner(chosen, wishes), _actor(training, wishes)]
+    spec["roles"] = [_learner(chosen, wishes), _actor(training, wishes, images["actor"])]
     if chosen.data == "replay":
-        spec["roles"].append(_replay(training, wishes))
+        spec["roles"].append(_replay(training, wishes, images["replay"]))
     if training.inference == "central":
-        spec["roles"].append(_policy(chosen, wishes))
+        spec["roles"].append(_policy(chosen, wishes, images["policy"]))
     if wishes.evaluator:
-        spec["roles"].append(_evaluator(wishes))
+        spec["roles"].append(_evaluator(images["evaluator"]))
     spec["lifecycle"] = {"success": ["learner"]}
     return dump(
         {
@@ -98,8 +99,8 @@ def _learner(chosen: Algorithm, wishes: Wishes) -> dict[str, Any]:
     return found
 
 
-def _actor(training: Training, wishes: Wishes) -> dict[str, Any]:
-    found = _role("actor", wishes.actor_cpus, wishes.actor_image)
+def _actor(training: Training, wishes: Wishes, image: str) -> dict[str, Any]:
+    found = _role("actor", wishes.actor_cpus, image)
     found["replicas"] = training.actors
     if not algorithm(training.algorithm).in_step:
         found["scale"] = {"min": 1, "max": max(64, training.actors)}
@@ -112,11 +113,11 @@ def _actor(training: Training, wishes: Wishes) -> dict[str, Any]:
     return found
 
 
-def _policy(chosen: Algorithm, wishes: Wishes) -> dict[str, Any]:
+def _policy(chosen: Algorithm, wishes: Wishes, image: str) -> dict[str, Any]:
     """One server for all actors. Those that go in step, and those that learn from a replay, choose for themselves."""
     if chosen.in_step or chosen.data != "rollouts":
         raise UserError(f"{chosen.name} has no central inference", fix="use impala, or --inference local")
-    found = _role("policy", wishes.learner_cpus)
+    found = _role("policy", wishes.learner_cpus, image)
     found["binds"] = [{"name": "policy"}]
     found["connects"] = ["parameters"]
     if wishes.gpus:
@@ -124,7 +125,7 @@ def _policy(chosen: Algorithm, wishes: Wishes) -> dict[str, Any]:
     return found
 
 
-def _replay(training: Training, wishes: Wishes) -> dict[str, Any]:
+def _replay(training: Training, wishes: Wishes, image: str) -> dict[str, Any]:
     """The replay's own program, told by the algorithm's settings. Every shard has its part of all numbers."""
     config = algorithm(training.algorithm).settings(training)
     shards = wishes.replay_shards
@@ -144,7 +145,7 @@ def _replay(training: Training, wishes: Wishes) -> dict[str, Any]:
     # Room for the batches that are asked for ahead, and for what all actors play in one turn.
     arguments["tolerance"] = max(4 * config.batch, 2 * ratio * turn) / shards
     arguments |= {"snapshot-every": training.checkpoints.every, "seed": training.seed}
-    found = _role("replay", "", wishes.actor_image)
+    found = _role("replay", "", image)
     found["command"] = ["python", "-m", "callsheet.runtime.replay"]
     for name, value in arguments.items():
         found["command"] += [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)]
@@ -153,8 +154,8 @@ def _replay(training: Training, wishes: Wishes) -> dict[str, Any]:
     return found
 
 
-def _evaluator(wishes: Wishes) -> dict[str, Any]:
-    found = _role("evaluator", "", wishes.actor_image)
+def _evaluator(image: str) -> dict[str, Any]:
+    found = _role("evaluator", "", image)
     found["connects"] = ["parameters", "evaluations"]
     return found
 

@@ -98,7 +98,8 @@ def _container_waits(container: Object) -> str:
     state = (container.get("state") or {}).get("waiting") or {}
     reason, message = state.get("reason", ""), state.get("message", "")
     if reason in _IMAGE:
-        return f"the image {container['image']!r} cannot be pulled: {_image_trouble(reason, message)}"
+        image = container["image"]
+        return f"the image {image!r} cannot be pulled: {_image_trouble(reason, message)}{_remedy(image)}"
     if reason == "CrashLoopBackOff":
         return f"{container['name']} keeps ending ({ended(container)}) and is started again after a pause"
     if reason in _CONFIG:
@@ -120,6 +121,12 @@ def _image_trouble(reason: str, message: str) -> str:
         if any(word in low for word in words):
             return said
     return shorten(message) or "the node gave no reason"
+
+
+def _remedy(image: str) -> str:
+    """Our own images are in no registry before somebody has put them there."""
+    ours = image.rpartition("/")[2].partition(":")[0] in (contract.IMAGE, contract.LEARNER_IMAGE)
+    return "; how to build it and push it to your registry: docs/how-to/images.md" if ours else ""
 
 
 def ended(container: Object, limit: str = "") -> str:

@@ -22,9 +22,11 @@ _LISTEN = 0.05
 
 
 def device() -> str:
-    """A GPU when this process was given one."""
-    import torch
-
+    """A GPU when this process was given one, and PyTorch to use it."""
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return "cpu"
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
