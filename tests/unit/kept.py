@@ -15,8 +15,9 @@ from callsheet.runtime import Context
 def keep(folder: Path, env: str, **settings: Any) -> Path:
     """Results with one checkpoint of an untrained policy."""
     training = Training(algorithm="ppo", env=env, settings=settings)
-    learner = algorithm("ppo").make_learner(spaces_of(env), training, "cpu")
-    session = Session(Context(storage=folder.as_uri(), plaintext=True), training, learner)
+    spaces = spaces_of(env)
+    learner = algorithm("ppo").make_learner(spaces, training, "cpu")
+    session = Session(Context(storage=folder.as_uri(), plaintext=True), training, learner, spaces)
     session.learnt(10, {}, waited=0.0, took=1.0, lag=0.0)
     session.close("enough")
     return folder

@@ -11,6 +11,7 @@ from callsheet.rl.acting.rollouts import Rollouts, axes, schema
 from callsheet.rl.curve import WINDOW, Curve, Episodes
 from callsheet.rl.envs.base import Step
 from callsheet.rl.nets.sampling import Actions
+from callsheet.rl.settings import Training
 from callsheet.rl.spaces import Array, Discrete, Spaces
 
 SPACES = Spaces({"observation": Array("float32", (1,))}, Discrete(2))
@@ -18,17 +19,20 @@ SPACES = Spaces({"observation": Array("float32", (1,))}, Discrete(2))
 
 class Counting:
     """Two environments that show how many steps an episode has. The first one's episodes have 3 steps and end; the
-    second one's have 2 and are cut short; and its simulator dies in one step."""
+    second one's have 2 and are cut short; and its simulator dies in one step. It counts how often both began anew."""
 
     spaces, count, restarts = SPACES, 2, 0
     masks = None
 
-    def __init__(self, dies_in: int = 99) -> None:
-        self._steps = np.zeros(2, int)
-        self._over = np.zeros(2, bool)
+    def __init__(self, dies_in: int = 99, ends: tuple[int, int] = (3, 2)) -> None:
+        self._ends = ends
         self._all, self._dies_in = 0, dies_in
+        self.resets = 0
 
     def reset(self, seed: int | None = None) -> dict[str, Any]:
+        self.resets += 1
+        self._steps = np.zeros(2, int)
+        self._over = np.zeros(2, bool)
         return {"observation": np.zeros((2, 1), np.float32)}
 
     def step(self, actions: Any) -> Step:
@@ -39,7 +43,7 @@ class Counting:
         broken = np.array([False, self._all == self._dies_in])
         self._steps[broken] = 0
         first |= broken
-        ended = valid & (self._steps >= [3, 2])
+        ended = valid & (self._steps >= self._ends)
         self._over = ended
         return Step(
             {"observation": self._steps[:, None].astype(np.float32)},
@@ -105,6 +109,42 @@ def test_an_evaluation_plays_its_number_of_episodes_evenly() -> None:
     assert sorted(played.returns) == [2, 2, 3, 3, 3]
     assert sorted(played.steps) == [2, 2, 3, 3, 3]
     assert played.mean == 2.6
+
+
+def test_an_episode_of_an_evaluation_that_never_ends_is_cut_short() -> None:
+    environments = Counting(ends=(10**9, 2))
+    played = play(environments, Zero(), 5, seed=1, longest=4)
+    assert (played.steps, played.cut) == ([4, 4, 4, 2, 2], 3)
+    assert played.returns == [4, 4, 4, 2, 2]
+    assert environments.resets == 3, "the only way to a new episode; none is needed after the last"
+    played = play(Counting(), Zero(), 5, seed=1, longest=3)
+    assert (sorted(played.steps), played.cut) == ([2, 2, 3, 3, 3], 0), "an end in the last step is an end"
+
+
+def test_signs_of_rewards_are_learnt_from_and_true_returns_are_told() -> None:
+    class Generous(Counting):
+        def step(self, actions: Any) -> Step:
+            step = super().step(actions)
+            step.rewards *= np.array([10, -10], np.float32)
+            return step
+
+    shape = schema(SPACES, 6, 2)
+    arrays = {one.name: np.zeros(one.shape, one.dtype) for one in shape.fields}
+    Rollouts(Generous(), Zero(), seed=0, signs=True).fill(arrays)
+    assert arrays["reward"][:, 0].tolist() == [1, 1, 1, 0, 1, 1]
+    assert arrays["reward"][:, 1].tolist() == [-1, -1, 0, -1, -1, 0]
+    assert arrays["episode_return"][2, 0] == 30
+    assert arrays["episode_return"][1, 1] == -20
+
+
+def test_atari_is_learnt_from_signs_unless_told_otherwise() -> None:
+    def signs(**more: Any) -> bool:
+        return Training(algorithm="dqn", env="ALE/Pong-v5", **more).signs
+
+    assert signs(family="atari")
+    assert not signs(family="atari", rewards="true")
+    assert not signs(family="classic")
+    assert signs(family="classic", rewards="sign")
 
 
 def test_rollouts_are_joined_along_their_environments() -> None:

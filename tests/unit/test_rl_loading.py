@@ -11,7 +11,11 @@ import pytest
 from kept import keep
 
 from callsheet.errors import UserError
-from callsheet.rl import load_policy
+from callsheet.rl import envs, load_policy
+from callsheet.rl.checkpoints import Checkpoints, find_policy
+from callsheet.rl.envs import spaces_of
+from callsheet.rl.spaces import Spaces
+from callsheet.store import open_store
 
 
 def test_a_policy_says_what_to_do_as_an_integer(tmp_path: Path) -> None:
@@ -39,6 +43,28 @@ def test_continuous_actions_stay_within_their_limits(tmp_path: Path) -> None:
     assert actions.shape == (500, 1)
     assert actions.dtype == np.float32
     assert np.abs(actions).max() <= 2
+
+
+def test_the_checkpoint_tells_what_the_environment_looks_like(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(tmp_path, "CartPole-v1")
+    made: list[str] = []
+
+    def look(env: str, **more: object) -> Spaces:
+        made.append(env)
+        return spaces_of(env)
+
+    monkeypatch.setattr(envs, "spaces_of", look)
+    told = load_policy(str(tmp_path)).spaces
+    assert told == spaces_of("CartPole-v1")
+    assert not made, "the environment need not be there"
+    store = open_store(str(tmp_path))
+    arrays, found = find_policy(store)
+    before = {key: value for key, value in found.info.items() if key != "spaces"}
+    Checkpoints(store, keep=2, order=1).save("older", {}, arrays, before)
+    assert load_policy(str(tmp_path), checkpoint="older").spaces == told
+    assert made == ["CartPole-v1"], "checkpoints of older versions do not tell"
 
 
 def test_a_choice_is_given_as_the_environment_gives_it(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ import pytest
 from callsheet.errors import UserError
 from callsheet.rl.session import Session
 from callsheet.rl.settings import Stop, Training
+from callsheet.rl.spaces import Array, Discrete, Spaces
 from callsheet.runtime import Context
 
+SPACES = Spaces({"observation": Array("float32", (4,))}, Discrete(2), family="classic")
 TRAINING = Training(algorithm="ppo", env="CartPole-v1", stop=Stop(steps=1000))
 
 
@@ -43,7 +45,7 @@ class Trained:
     def __init__(self, folder: Path, training: Training = TRAINING, attempt: int = 0) -> None:
         self.context = Context(storage=folder.as_uri(), plaintext=True, attempt=attempt)
         self.learner = Counting()
-        self.session = Session(self.context, training, self.learner)
+        self.session = Session(self.context, training, self.learner, SPACES)
 
     def learn(self, updates: int) -> None:
         for _ in range(updates):

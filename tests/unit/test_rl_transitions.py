@@ -85,14 +85,20 @@ def test_nothing_reaches_over_the_death_of_a_simulator() -> None:
 
 
 def test_each_environment_of_each_actor_explores_with_a_chance_of_its_own() -> None:
-    found = np.concatenate([epsilons(0.4, 7.0, actor=actor, actors=2, count=4) for actor in (0, 1)])
-    assert found[0] == pytest.approx(0.4)
-    assert found[-1] == pytest.approx(0.4**8)
-    assert (np.diff(found) < 0).all()
-    assert epsilons(0.4, 7.0, actor=2, actors=2, count=4).tolist() == found[:4].tolist(), (
-        "one more begins anew"
-    )
-    assert epsilons(0.4, 7.0, actor=0, actors=1, count=1).tolist() == pytest.approx([0.4])
+    one, two, three = (epsilons(0.4, 7.0, actor=actor, actors=2, count=4) for actor in (0, 1, 2))
+    assert [one[0], two[-1]] == pytest.approx([0.4, 0.4**8])
+    assert (np.diff(np.stack([one, two], axis=1).ravel()) < 0).all(), "each actor has bold ones and calm ones"
+    assert three.tolist() == one.tolist(), "one more begins anew"
+    assert epsilons(0.4, 7.0, actor=0, actors=1, count=1).tolist() == pytest.approx([0.4**4.5])
+
+
+def test_the_episodes_that_are_told_of_are_those_of_the_half_that_explores_less() -> None:
+    bold = np.array([0.4, 0.001], np.float32)
+    some = Transitions(Counting(), Valuing(), 0, steps=12, n=1, gamma=0.5, epsilon=bold).play()
+    every = Transitions(Counting(), Valuing(), 0, steps=12, n=1, gamma=0.5).play()
+    assert sorted(every.lengths.tolist()) == [2, 2, 2, 2, 3, 3, 3]
+    assert some.lengths.tolist() == [2, 2, 2, 2], "the second environment's"
+    assert some.steps == every.steps, "steps of both count"
 
 
 def test_a_policy_explores_as_often_as_it_is_told_and_tells_what_it_thinks_of_its_choice() -> None:

@@ -60,6 +60,7 @@ def test_the_replay_is_as_the_algorithms_settings_say() -> None:
         "kind": "prioritised",
         "alpha": "0.6",
         "items": "1000",
+        "bytes": "6000000000",
         "min-size": "100",
         "samples-per-insert": "16",
         "tolerance": "1920",

@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     "--seed", default=0, show_default=True, metavar="N", help="Of the episodes; training has others."
 )
 @click.option(
+    "--longest",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Steps after which an episode is cut short; by itself as in training (27,000).",
+)
+@click.option(
     "--video", is_flag=True, help="Keep the first episode as a GIF, in evaluations/videos/ of the run."
 )
 @options.on
@@ -42,6 +48,7 @@ def command(
     checkpoint: str,
     sampled: bool,
     seed: int,
+    longest: int | None,
     video: bool,
     on: str,
     form: str | None,
@@ -60,7 +67,10 @@ def command(
         ) from None
     loaded = load_policy(found.url, checkpoint=checkpoint, sampled=sampled)
     output.say(_told(loaded), "dim")
-    played, videos = _play(loaded, found.url, episodes, seed, sampled=sampled, videos=int(video))
+    longest = longest or loaded.training.evaluation.longest
+    played, videos = _play(
+        loaded, found.url, episodes, seed, sampled=sampled, videos=int(video), longest=longest
+    )
     data = _data(loaded, played) | {"videos": [f"{found.url.rstrip('/')}/{one.key}" for one in videos]}
     if form:
         output.answer(output.structured(data, form))
@@ -69,6 +79,7 @@ def command(
         f"return {_number(data['mean'])} ± {_number(data['std'])}, from {_number(data['min'])} to "
         f"{_number(data['max'])}, in {episodes} {'episode' if episodes == 1 else 'episodes'} of "
         f"{_number(data['length'])} steps on average"
+        + (f"; {played.cut} cut short after {longest:,} steps" if played.cut else "")
     )
     for path in data["videos"]:
         output.answer(f"video {path if '://' in path else output.short_path(path)}")
@@ -86,7 +97,7 @@ def _told(loaded: LoadedPolicy) -> str:
 
 
 def _play(
-    loaded: LoadedPolicy, url: str, episodes: int, seed: int, *, sampled: bool, videos: int
+    loaded: LoadedPolicy, url: str, episodes: int, seed: int, *, sampled: bool, videos: int, longest: int
 ) -> tuple[Played, list[Video]]:
     from callsheet.rl.envs import make
     from callsheet.rl.envs.base import seed_of
@@ -109,6 +120,7 @@ def _play(
             seed=own,
             options=training.options,
             greedy=not sampled,
+            longest=longest,
         )
     finally:
         environments.close()
@@ -127,6 +139,7 @@ def _data(loaded: LoadedPolicy, played: Played) -> dict[str, Any]:
         "min": float(returns.min()),
         "max": float(returns.max()),
         "length": float(np.mean(played.steps)),
+        "cut": played.cut,
         "returns": returns.tolist(),
     }
 

@@ -140,6 +140,7 @@ def _replay(training: Training, wishes: Wishes, image: str) -> dict[str, Any]:
     if alpha is not None:
         arguments["alpha"] = alpha
     arguments["items"] = config.capacity // shards
+    arguments["bytes"] = config.memory // shards
     arguments["min-size"] = config.warmup // shards
     arguments["samples-per-insert"] = ratio
     # Room for the batches that are asked for ahead, and for what all actors play in one turn.

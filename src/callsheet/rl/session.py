@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from callsheet.errors import RetryError, UserError
@@ -19,6 +20,7 @@ from callsheet.rl.checkpoints import FOLDER, Checkpoint, Checkpoints, newest
 from callsheet.rl.curve import Curve, Episodes
 from callsheet.rl.learner import Learner
 from callsheet.rl.settings import Training
+from callsheet.rl.spaces import Spaces
 from callsheet.runtime import Context
 from callsheet.store import Fenced, open_store
 
@@ -33,7 +35,7 @@ _SAY = 10.0
 class Session:
     """Counts, keeps and ends. The learner's loop calls `learnt` after each update, until `over` says why it ends."""
 
-    def __init__(self, context: Context, training: Training, learner: Learner) -> None:
+    def __init__(self, context: Context, training: Training, learner: Learner, spaces: Spaces) -> None:
         if not context.storage:
             raise UserError(
                 "there is no storage for checkpoints",
@@ -41,6 +43,7 @@ class Session:
             )
         self._training = training
         self._learner = learner
+        self._spaces = spaces
         self._store = open_store(context.storage)
         self._checkpoints = Checkpoints(self._store, keep=training.checkpoints.keep, order=context.attempt)
         self.episodes = Episodes()
@@ -194,6 +197,7 @@ class Session:
             "seconds": self.seconds,
             "returns": list(self.episodes.returns),
             "lengths": list(self.episodes.steps),
+            "spaces": msgspec.to_builtins(self._spaces),
             "versions": versions(),
         }
         if self.evaluation is not None:
@@ -238,6 +242,7 @@ class Session:
             "resumed_from": self._resumed,
             "seed": self._training.seed,
             "training": json.loads(self._training.encode()),
+            "spaces": msgspec.to_builtins(self._spaces),
             "versions": versions(),
         }
 

@@ -37,6 +37,9 @@ class Evaluation(Settings, frozen=True, kw_only=True):
     """Episodes of one evaluation, with seeds that actors never use."""
     videos: int = 0
     """Episodes of each evaluation that are kept as videos."""
+    longest: int = 27_000
+    """Steps after which an episode is cut short, for environments that have no limit of time of their own; so many has a
+    game of Atari at most."""
 
 
 class Checkpoints(Settings, frozen=True, kw_only=True):
@@ -63,6 +66,9 @@ class Training(Settings, frozen=True, kw_only=True):
     """How many actors there are: algorithms that go in step wait for all of them."""
     inference: Literal["local", "central"] = "local"
     """Where actions are chosen: by each actor, or by a policy server for all of them."""
+    rewards: Literal["auto", "true", "sign"] = "auto"
+    """What is learnt from: the true rewards, or only whether they are above or below 0. "auto": signs for Atari, as is
+    usual there, else true ones. Returns that are told are always those of true rewards."""
     seed: int = 0
     """Of everything that is drawn by chance: weights, environments, actions, the order of samples."""
     stop: Stop = Stop()
@@ -72,6 +78,11 @@ class Training(Settings, frozen=True, kw_only=True):
     """Results of another run, as a URL: a run without checkpoints of its own begins with the newest of that one."""
     settings: dict[str, Any] = {}
     """The algorithm's own; those that are not said have the defaults of the family."""
+
+    @property
+    def signs(self) -> bool:
+        """Whether only the signs of rewards are learnt from."""
+        return self.rewards == "sign" or (self.rewards == "auto" and self.family == "atari")
 
     def encode(self) -> str:
         """As the text of a file."""

@@ -17,6 +17,7 @@ from callsheet.rl.acting.policies import Policy
 from callsheet.rl.envs import Environments, make
 from callsheet.rl.envs.base import Step, seed_of
 from callsheet.rl.envs.find import explain_missing
+from callsheet.rl.settings import Evaluation
 from callsheet.store import Store
 
 FOLDER = "evaluations/videos"
@@ -37,10 +38,20 @@ class Video:
     """Where it is in the run's results."""
     episode_return: float
     steps: int
+    cut: bool = False
+    """Whether it was cut short because it took too long."""
 
 
 def record(
-    env: str, policy: Policy, store: Store, name: str, *, seed: int, options: Mapping[str, Any], greedy: bool
+    env: str,
+    policy: Policy,
+    store: Store,
+    name: str,
+    *,
+    seed: int,
+    options: Mapping[str, Any],
+    greedy: bool,
+    longest: int = Evaluation().longest,
 ) -> Video:
     """Play one episode and keep its video under a name."""
     # Simulators draw with SDL, which looks for a screen unless it is told that there is none.
@@ -48,12 +59,12 @@ def record(
     _pillow()
     filmed = Filmed(make(env, 1, seed=seed, options=options, render_mode="rgb_array"), env)
     try:
-        played = play(filmed, policy, 1, seed=seed, greedy=greedy)
+        played = play(filmed, policy, 1, seed=seed, greedy=greedy, longest=longest)
     finally:
         filmed.close()
     key = f"{FOLDER}/{name}.gif"
     store.put(key, filmed.gif())
-    return Video(key, played.returns[0], played.steps[0])
+    return Video(key, played.returns[0], played.steps[0], bool(played.cut))
 
 
 def play_and_record(
@@ -68,20 +79,29 @@ def play_and_record(
     seed: int,
     options: Mapping[str, Any],
     greedy: bool = True,
+    longest: int = Evaluation().longest,
 ) -> tuple[Played, list[Video]]:
     """So many episodes, of which the first few are filmed; these count like the others."""
     videos = min(videos, episodes)
     filmed = [
         record(
-            env, policy, store, f"{name}-{one}", seed=seed_of(seed, one + 1), options=options, greedy=greedy
+            env,
+            policy,
+            store,
+            f"{name}-{one}",
+            seed=seed_of(seed, one + 1),
+            options=options,
+            greedy=greedy,
+            longest=longest,
         )
         for one in range(videos)
     ]
     rest = Played([], [])
     if episodes > videos:
-        rest = play(environments, policy, episodes - videos, seed=seed, greedy=greedy)
+        rest = play(environments, policy, episodes - videos, seed=seed, greedy=greedy, longest=longest)
     returns = [*(one.episode_return for one in filmed), *rest.returns]
-    return Played(returns, [*(one.steps for one in filmed), *rest.steps]), filmed
+    steps = [*(one.steps for one in filmed), *rest.steps]
+    return Played(returns, steps, sum(one.cut for one in filmed) + rest.cut), filmed
 
 
 class Filmed:

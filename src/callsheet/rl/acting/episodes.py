@@ -8,6 +8,7 @@ import numpy as np
 
 from callsheet.rl.acting.policies import Policy
 from callsheet.rl.envs import Environments
+from callsheet.rl.settings import Evaluation
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,8 @@ class Played:
 
     returns: list[float]
     steps: list[int]
+    cut: int = 0
+    """How many of them were cut short because they took too long; their returns are those up to there."""
 
     @property
     def mean(self) -> float:
@@ -24,9 +27,16 @@ class Played:
 
 
 def play(
-    environments: Environments, policy: Policy, episodes: int, *, seed: int, greedy: bool = True
+    environments: Environments,
+    policy: Policy,
+    episodes: int,
+    *,
+    seed: int,
+    greedy: bool = True,
+    longest: int = Evaluation().longest,
 ) -> Played:
-    """So many episodes. Each environment plays its share: taking those that end first would favour short ones."""
+    """So many episodes. Each environment plays its share: taking those that end first would favour short ones. One that
+    is in the same episode after `longest` steps waits until all begin anew, for those who wait."""
     count = environments.count
     share = np.full(count, episodes // count)
     share[: episodes % count] += 1
@@ -35,6 +45,7 @@ def play(
     first = np.ones(count, np.uint8)
     state = np.zeros((count, policy.state_size), np.float32) if policy.state_size else None
     running, length = np.zeros(count), np.zeros(count, int)
+    cut, waiting = 0, np.zeros(count, bool)
     returns: list[list[float]] = [[] for _ in range(count)]
     steps: list[list[int]] = [[] for _ in range(count)]
     while share.any():
@@ -54,10 +65,17 @@ def play(
         length += step.valid
         running[step.broken] = 0
         length[step.broken] = 0
-        for one in np.flatnonzero(step.terminated | step.truncated):
-            if share[one]:
+        ended = step.terminated | step.truncated
+        late = (length >= longest) & ~ended & ~waiting & (share > 0)
+        cut += int(late.sum())
+        for one in np.flatnonzero(ended | late):
+            if share[one] and not waiting[one]:
                 share[one] -= 1
                 returns[one].append(float(running[one]))
                 steps[one].append(int(length[one]))
             running[one] = length[one] = 0
-    return Played([x for some in returns for x in some], [x for some in steps for x in some])
+        waiting = (waiting | late) & ~ended
+        if share[waiting].any() and not share[~waiting].any():
+            observations, first = environments.reset(), np.ones(count, np.uint8)
+            waiting[:], running[:], length[:] = False, 0, 0
+    return Played([x for some in returns for x in some], [x for some in steps for x in some], cut)

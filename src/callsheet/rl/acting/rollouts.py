@@ -47,7 +47,9 @@ def axes(names: list[str]) -> dict[str, int]:
 class Rollouts:
     """Environments in the middle of their episodes, and who plays them."""
 
-    def __init__(self, environments: Environments, policy: Policy, seed: int) -> None:
+    def __init__(self, environments: Environments, policy: Policy, seed: int, *, signs: bool = False) -> None:
+        """`signs`: of rewards only their signs are handed on; the returns of episodes are those of the true ones."""
+        self._signs = signs
         self.environments = environments
         self._policy = policy
         self._rng = np.random.default_rng(seed)
@@ -102,7 +104,7 @@ class Rollouts:
 
     def _step(self, out: Arrays, t: int, action: NDArray[np.generic]) -> None:
         step = self.environments.step(action)
-        out["reward"][t] = step.rewards
+        out["reward"][t] = np.sign(step.rewards) if self._signs else step.rewards
         out["terminated"][t] = step.terminated
         out["truncated"][t] = step.truncated
         out["valid"][t] = step.valid

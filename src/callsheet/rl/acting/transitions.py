@@ -29,15 +29,18 @@ class Played(NamedTuple):
     steps: int
     """How many steps count."""
     returns: Floats
-    """Of the episodes that ended."""
+    """Of the episodes that ended, in environments that explore little: those of the others tell of their silly actions."""
     lengths: NDArray[np.int32]
 
 
 def epsilons(largest: float, spread: float, *, actor: int, actors: int, count: int) -> Floats:
     """Shares of random actions for the environments of one actor, as in Ape-X: over all environments of all actors
-    they go from `largest` down to its power of 1 + `spread`."""
-    number = (actor % actors) * count + np.arange(count)
-    power = 1.0 + spread * number / max(1, actors * count - 1)
+    they go from `largest` down to its power of 1 + `spread`. One that is alone has the middle of that.
+
+    Every actor has bold ones and calm ones, so that both stay when actors come and go."""
+    everyone = actors * count
+    number = np.arange(count) * actors + actor % actors
+    power = 1.0 + spread * (number / (everyone - 1) if everyone > 1 else np.full(1, 0.5))
     found: Floats = np.power(largest, power).astype(np.float32)
     return found
 
@@ -58,6 +61,7 @@ class Transitions:
         n: int,
         gamma: float,
         epsilon: Floats | None = None,
+        signs: bool = False,
     ) -> None:
         self._steps, self._n, self._gamma = steps, n, gamma
         self._values = isinstance(environments.spaces.action, Discrete)
@@ -65,8 +69,10 @@ class Transitions:
         self._arrays = _arrays(environments.spaces, steps + n, environments.count)
         self._fresh = {name: array[n:] for name, array in self._arrays.items()}
         self._begun = False
-        self.exploring = _Exploring(environments, policy, seed)
+        self.exploring = _Exploring(environments, policy, seed, signs=signs)
         self.exploring.epsilon = epsilon
+        self._told = np.arange(environments.count) >= (environments.count // 2 if epsilon is not None else 0)
+        """Whose episodes are told of: the half that explores less, where chances differ."""
 
     @property
     def nbytes(self) -> int:
@@ -84,7 +90,7 @@ class Transitions:
         fresh = self._fresh if self._begun else self._arrays
         self._begun = True
         counted = self.exploring.fill(fresh)
-        ended = fresh["episode_steps"] > 0
+        ended = (fresh["episode_steps"] > 0) & self._told
         items, priorities = self._cut()
         return Played(
             items, priorities, counted, fresh["episode_return"][ended], fresh["episode_steps"][ended]

@@ -20,6 +20,8 @@ class Config(Settings, frozen=True, kw_only=True):
     """Updates for each environment step. Whoever is ahead waits: actors or learner."""
     capacity: int = 500_000
     """Transitions that the replay holds; then the oldest make room."""
+    memory: int = 6_000_000_000
+    """Bytes that they take at most: fewer than `capacity` are held where they are large, as pictures are."""
     warmup: int = 2_000
     """Transitions in the replay before learning begins; until then actors play at random."""
     alpha: float = 0.6
@@ -33,11 +35,16 @@ class Config(Settings, frozen=True, kw_only=True):
     epsilon: float = 0.4
     """Share of random actions of the environment that explores most."""
     epsilon_spread: float = 7.0
-    """The one that explores least has `epsilon` to the power of 1 + this; the others lie between."""
+    """The one that explores least has `epsilon` to the power of 1 + this; the others lie between. One that is alone lies
+    in the middle."""
     learning_rate: float = 5e-4
     """Of Adam."""
+    adam_epsilon: float = 1e-8
+    """Of Adam: large ones make it cautious where gradients are small."""
     target_every: int = 500
     """Updates after which the network that gives the targets is renewed."""
+    tau: float = 1.0
+    """How far it goes towards the other then: 1 all the way; with a small one it follows gently, after every update."""
     max_gradient: float = 10.0
     """Longer gradients are cut to this norm."""
     publish_every: int = 10
@@ -64,11 +71,10 @@ def defaults(family: Family) -> Config:
                 updates_per_step=0.5,
                 capacity=100_000,
                 warmup=1_000,
-                n_step=5,
-                gamma=0.98,
-                epsilon=0.1,
+                n_step=2,
                 learning_rate=1e-3,
                 target_every=50,
+                network=Network(head="q"),
             )
         case "atari":
             return Config(
@@ -78,6 +84,7 @@ def defaults(family: Family) -> Config:
                 capacity=100_000,
                 warmup=10_000,
                 learning_rate=1e-4,
+                adam_epsilon=1.5e-4,
                 target_every=1_000,
             )
         case _:

@@ -30,9 +30,10 @@ def run(context: Context, training: Training) -> None:
     environments = make(training.env, config.environments, seed=seed, options=training.options)
     try:
         if training.inference == "central":
-            _ask(context, environments, config, seed)
+            _ask(context, environments, config, seed, signs=training.signs)
             return
-        actor = _Actor(context, environments, policy_for(environments.spaces, config.network))
+        policy = policy_for(environments.spaces, config.network)
+        actor = _Actor(context, environments, policy, signs=training.signs)
         with ParameterReader(context, PARAMETERS) as actor.parameters:
             if chosen.data == "rollouts":
                 actor.send_rollouts(chosen, config, seed)
@@ -42,13 +43,13 @@ def run(context: Context, training: Training) -> None:
         environments.close()
 
 
-def _ask(context: Context, environments: Environments, config: Any, seed: int) -> None:
+def _ask(context: Context, environments: Environments, config: Any, seed: int, *, signs: bool) -> None:
     """Play as the policy server says."""
     from callsheet.rl.acting.central import CentralPolicy
 
     state = state_size(resolve(config.network, environments.spaces))
     policy = CentralPolicy(context, state)
-    rollouts = Rollouts(environments, policy, seed)
+    rollouts = Rollouts(environments, policy, seed, signs=signs)
     metrics = Acting(context.metrics)
     _show(metrics, rollouts, environments)
     shape = schema(environments.spaces, config.rollout, config.environments, state=state)
@@ -72,7 +73,8 @@ class _Actor:
 
     parameters: ParameterReader
 
-    def __init__(self, context: Context, environments: Environments, policy: Policy) -> None:
+    def __init__(self, context: Context, environments: Environments, policy: Policy, *, signs: bool) -> None:
+        self._signs = signs
         self._context = context
         self._environments = environments
         self._policy = policy
@@ -81,7 +83,7 @@ class _Actor:
 
     def send_rollouts(self, chosen: Algorithm, config: Any, seed: int) -> None:
         """To the learner itself; algorithms that go in step wait for its answer to each."""
-        rollouts = Rollouts(self._environments, self._policy, seed)
+        rollouts = Rollouts(self._environments, self._policy, seed, signs=self._signs)
         _show(self._metrics, rollouts, self._environments)
         shape = schema(
             self._environments.spaces,
@@ -120,6 +122,7 @@ class _Actor:
             n=config.n_step,
             gamma=config.gamma,
             epsilon=epsilon,
+            signs=self._signs,
         )
         _show(self._metrics, transitions.exploring, self._environments)
         # No more than a turn's transitions on their way to a shard: beside a long queue the policy would grow old.

@@ -73,13 +73,20 @@ class _Judge:
         self._number += 1
         wish = self._training.evaluation
         played, videos = self._play(version)
-        log.info("version %s: mean return %.1f of %s episodes", version, played.mean, wish.episodes)
+        log.info(
+            "version %s: mean return %.1f of %s episodes%s",
+            version,
+            played.mean,
+            wish.episodes,
+            f", {played.cut} of them cut short after {wish.longest:,} steps" if played.cut else "",
+        )
         if self._store is not None:
             told = {
                 "version": version,
                 "returns": played.returns,
                 "steps": played.steps,
                 "mean": played.mean,
+                "cut": played.cut,
                 "videos": [video.key for video in videos],
                 "seconds": round(time.monotonic() - begun, 3),
                 "time": time.time(),
@@ -102,9 +109,12 @@ class _Judge:
                     name=f"{version:012d}",
                     seed=seed,
                     options=training.options,
+                    longest=training.evaluation.longest,
                 )
             except UserError as error:
                 # Without pictures it is still an evaluation, and the training waits for it.
                 log.error("no videos from now on: %s", error)
                 self._videos = 0
-        return play(self._environments, self._policy, training.evaluation.episodes, seed=seed), []
+        wish = training.evaluation
+        played = play(self._environments, self._policy, wish.episodes, seed=seed, longest=wish.longest)
+        return played, []

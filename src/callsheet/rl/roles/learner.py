@@ -35,7 +35,7 @@ def run(context: Context, training: Training) -> None:
     chosen = algorithm(training.algorithm)
     spaces = spaces_of(training.env, options=training.options)
     learner = chosen.make_learner(spaces, training, device())
-    session = Session(context, training, learner)
+    session = Session(context, training, learner, spaces)
     session.resume()
     with (
         ParameterServer(context, "parameters") as parameters,

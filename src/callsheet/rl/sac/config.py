@@ -20,6 +20,8 @@ class Config(Settings, frozen=True, kw_only=True):
     """Updates for each environment step. Whoever is ahead waits: actors or learner."""
     capacity: int = 1_000_000
     """Transitions that the replay holds; then the oldest make room."""
+    memory: int = 6_000_000_000
+    """Bytes that they take at most: fewer than `capacity` are held where they are large, as pictures are."""
     warmup: int = 1_000
     """Transitions in the replay before learning begins; until then actors play at random."""
     n_step: int = 1
