@@ -49,6 +49,7 @@ class ReplayLoop:
             Table(
                 kind="prioritised" if hasattr(config, "alpha") else "uniform",
                 items=config.capacity,
+                alpha=getattr(config, "alpha", 0.0),
                 min_size=config.warmup,
                 seed=1,
             )

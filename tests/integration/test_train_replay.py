@@ -17,8 +17,8 @@ from callsheet.store import all_sets, open_store
 
 def test_dqn_learns_from_two_shards_though_its_learner_and_a_shard_are_killed(folder: Path) -> None:
     wish = ["train", "dqn", "--env", "CartPole-v1", "--actors", "2", "--replay-shards", "2"]
-    # Chance gets 20; what is counted is played by explorers, who now and then do something silly.
-    wish += ["--stop-sampled", "80", "--stop-seconds", "80", "--checkpoint-every", "1"]
+    # Chance gets 20; what hardly explores gets stuck at 130.
+    wish += ["--stop-sampled", "150", "--stop-seconds", "80", "--checkpoint-every", "1"]
     name = done(*wish, "--evaluate-every", "0", "-d", "-o", "name").stdout.strip()
     run = backend("local").find(name)
     assert isinstance(run, LocalRun)
@@ -40,7 +40,7 @@ def test_dqn_learns_from_two_shards_though_its_learner_and_a_shard_are_killed(fo
     steps = [point["steps"] for point in points]
     assert steps == sorted(steps), "the curve goes on where the checkpoint was"
     assert points[0]["return"] < 60
-    assert points[-1]["return"] >= 80
+    assert points[-1]["return"] >= 150
 
 
 def test_sac_swings_a_pendulum_up(folder: Path) -> None:

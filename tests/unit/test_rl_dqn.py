@@ -91,17 +91,6 @@ def test_targets_are_renewed_after_so_many_updates() -> None:
     assert all(np.array_equal(state[name], state[name.replace("target/", "policy/")]) for name in before)
 
 
-def test_targets_may_follow_gently() -> None:
-    learner = make(target_every=1, tau=0.25)
-    name = "q.value.weight"
-    before = learner.state()[f"target/{name}"].copy()
-    learner.update(batch())
-    state = learner.state()
-    np.testing.assert_allclose(
-        state[f"target/{name}"], before + 0.25 * (state[f"policy/{name}"] - before), rtol=1e-5
-    )
-
-
 def test_a_checkpoint_holds_all_that_the_next_update_depends_on() -> None:
     one, two = make(target_every=4), make(target_every=4)
     for number in range(6):

@@ -39,6 +39,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="Who chooses actions: each actor, or a policy server for all of them.",
 )
+@click.option(
+    "--rewards",
+    type=click.Choice(["auto", "true", "sign"]),
+    default="auto",
+    show_default=True,
+    help="What is learnt from: true rewards, or their signs; auto: signs for Atari.",
+)
 @click.option("--seed", default=0, show_default=True, metavar="N", help="Of everything drawn by chance.")
 @click.option("--stop-steps", type=int, metavar="N", help="End after so many environment steps.")
 @click.option("--stop-seconds", type=float, metavar="S", help="End after so much training.")
@@ -179,13 +186,14 @@ def _training(algorithm: str, on: str, wish: dict[str, Any]) -> Training:
     find(algorithm)
     settings = _nested(_pair(text, "--set") for text in wish["sets"])
     env_options = dict(_pair(text, "--env-option") for text in wish["env_options"])
-    environment, actors, resume = wish["environment"], wish["actors"], ""
+    environment, actors, rewards, resume = wish["environment"], wish["actors"], wish["rewards"], ""
     if wish["resume"]:
         from callsheet.cli import training_runs
 
         resume, before = training_runs.earlier(wish["resume"], on)
         environment = environment or before.env
         actors = actors if _given("actors") else before.actors
+        rewards = rewards if _given("rewards") else before.rewards
         training_runs.check_resumed(before, algorithm, environment, actors)
         settings = _laid_over(before.settings, settings)
         env_options = before.options | env_options
@@ -198,6 +206,7 @@ def _training(algorithm: str, on: str, wish: dict[str, Any]) -> Training:
         family=family_of(environment),
         actors=actors,
         inference=wish["inference"],
+        rewards=rewards,
         seed=wish["seed"],
         stop=told.Stop(
             steps=wish["stop_steps"],

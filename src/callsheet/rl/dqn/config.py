@@ -43,8 +43,6 @@ class Config(Settings, frozen=True, kw_only=True):
     """Of Adam: large ones make it cautious where gradients are small."""
     target_every: int = 500
     """Updates after which the network that gives the targets is renewed."""
-    tau: float = 1.0
-    """How far it goes towards the other then: 1 all the way; with a small one it follows gently, after every update."""
     max_gradient: float = 10.0
     """Longer gradients are cut to this norm."""
     publish_every: int = 10

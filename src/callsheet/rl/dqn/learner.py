@@ -23,7 +23,7 @@ class DQN:
         chance = torch.Generator().manual_seed(seed)
         self._net = TorchNet(spaces, config.network, generator=chance, device=device)
         self._target = TorchNet(spaces, config.network, device=device, trained=False)
-        self._renew(1.0)
+        self._renew()
         parameters = self._net.parameters
         self._adam = Adam(
             parameters.values, parameters.grads, lr=config.learning_rate, eps=config.adam_epsilon
@@ -45,7 +45,7 @@ class DQN:
         self._adam.step(clip=self._config.max_gradient)
         self._updates += 1
         if self._updates % self._config.target_every == 0:
-            self._renew(self._config.tau)
+            self._renew()
         self.priorities = error.detach().abs().cpu().numpy()
         return {"loss": float(found.detach()), "value": float(values.detach().mean())}
 
@@ -56,8 +56,8 @@ class DQN:
         return targets(data["reward"], data["discount"], online, target, data.get("next_mask"))
 
     @torch.no_grad()
-    def _renew(self, tau: float) -> None:
-        self._target.parameters.values.lerp_(self._net.parameters.values, tau)
+    def _renew(self) -> None:
+        self._target.parameters.values.copy_(self._net.parameters.values)
 
     def snapshot(self) -> Arrays:
         """The network's parameters."""
