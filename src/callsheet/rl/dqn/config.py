@@ -39,8 +39,6 @@ class Config(Settings, frozen=True, kw_only=True):
     in the middle."""
     learning_rate: float = 5e-4
     """Of Adam."""
-    adam_epsilon: float = 1e-8
-    """Of Adam: large ones make it cautious where gradients are small."""
     target_every: int = 500
     """Updates after which the network that gives the targets is renewed."""
     max_gradient: float = 10.0
@@ -82,7 +80,6 @@ def defaults(family: Family) -> Config:
                 capacity=100_000,
                 warmup=10_000,
                 learning_rate=1e-4,
-                adam_epsilon=1.5e-4,
                 target_every=1_000,
             )
         case _:

@@ -25,9 +25,7 @@ class DQN:
         self._target = TorchNet(spaces, config.network, device=device, trained=False)
         self._renew()
         parameters = self._net.parameters
-        self._adam = Adam(
-            parameters.values, parameters.grads, lr=config.learning_rate, eps=config.adam_epsilon
-        )
+        self._adam = Adam(parameters.values, parameters.grads, lr=config.learning_rate, eps=1.5e-4)
         self._updates = 0
         self.priorities: NDArray[np.float32] | None = None
         """How wrong the network was about each transition of the latest batch."""
