@@ -73,7 +73,7 @@ def halfcheetah(seed: str, steps: str = "100000") -> None:
     points = [point for point in curve if point["steps"] >= 2000]
     first, last = points[0], points[-1]
     speed = (last["steps"] - first["steps"]) / (last["elapsed"] - first["elapsed"])
-    report("Callsheet", sampled=found["sampled"], steps_per_s=speed, steps=found["steps"])
+    report("Callsheet", sampled=found["return"], steps_per_s=speed, steps=found["steps"])
 
 
 def pong_sampling() -> None:
