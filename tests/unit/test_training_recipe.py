@@ -171,3 +171,12 @@ def test_a_registry_may_have_a_port_and_a_path(registry: str) -> None:
 def test_a_policy_server_without_pytorch_answers_on_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     assert device() == "cpu"
+
+
+def test_curves_are_served_by_a_role_of_its_own_that_people_reach() -> None:
+    assert "tensorboard" not in roles(DQN)
+    found = roles(DQN, tensorboard=True)["tensorboard"]
+    assert found["command"] == ["python", "-m", "callsheet.rl.roles", "tensorboard", "{files.train.json}"]
+    assert found["exposes"] == [{"name": "tensorboard"}]
+    served = images(DQN, Images(registry="r.example.com"), tensorboard=True)["tensorboard"]
+    assert served.startswith("r.example.com/callsheet-learner:"), "where TensorBoard is installed"

@@ -26,14 +26,14 @@ def collect(context: Path, *, torch: bool) -> dict[str, str]:
     if not kept.exists():
         own = next((context / "own").glob("callsheet-*.whl"))
         fresh = context / "fetched"
-        _download(f"{own}[rl]", fresh)
+        _download(f"{own}[rl]", folder=fresh)
         (fresh / own.name).unlink(missing_ok=True)
         os.replace(fresh, kept)
     os.utime(kept)
     forget_old()
     shutil.copytree(kept, context / "wheels")
     if torch:  # not kept: three gigabytes that are seldom wanted
-        _download("torch", context / "torch")
+        _download("torch", "tensorboard", folder=context / "torch")
     return {folder.upper(): _word(context / folder) for folder in ("wheels", "torch")}
 
 
@@ -42,9 +42,9 @@ def _word(folder: Path) -> str:
     return hashlib.sha256(names.encode()).hexdigest()[:12]
 
 
-def _download(requirement: str, folder: Path) -> None:
+def _download(*requirements: str, folder: Path) -> None:
     target = ("--python-version", PYTHON, "--only-binary=:all:")
-    run([*pypi.pip(), "download", *target, "--constraint", _PINS, "--dest", folder, requirement])
+    run([*pypi.pip(), "download", *target, "--constraint", _PINS, "--dest", folder, *requirements])
 
 
 def forget_old() -> None:

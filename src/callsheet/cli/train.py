@@ -86,6 +86,7 @@ if TYPE_CHECKING:
 )
 @click.option("--name", default="", help="The experiment's name; by itself ALGORITHM-ENV.")
 @click.option("--storage", default="", metavar="URL", help="Where results go; by itself the folder runs/.")
+@click.option("--tensorboard", is_flag=True, help="Serve the curves with TensorBoard, in a role of its own.")
 @click.option("--image", default="", help="For Kubernetes: what all roles run in, instead of our images.")
 @click.option("--actor-image", default="", help="The same for actors, replay and evaluator alone.")
 @click.option(
@@ -152,6 +153,7 @@ def command(
             learner_cpus=wish["learner_cpus"],
             actor_cpus=wish["actor_cpus"],
             replay_shards=wish["replay_shards"],
+            tensorboard=wish["tensorboard"],
         ),
     )
     if render:

@@ -33,6 +33,7 @@ class Wishes:
     actor_cpus: str = ""
     replay_shards: int = 1
     """Processes that hold the replay together, for algorithms that have one."""
+    tensorboard: bool = False
 
 
 def experiment(training: Training, wishes: Wishes) -> str:
@@ -56,6 +57,8 @@ def experiment(training: Training, wishes: Wishes) -> str:
         spec["roles"].append(_policy(chosen, wishes, images["policy"]))
     if wishes.evaluator:
         spec["roles"].append(_evaluator(images["evaluator"]))
+    if wishes.tensorboard:
+        spec["roles"].append(_role("tensorboard", "") | {"exposes": [{"name": "tensorboard"}]})
     spec["lifecycle"] = {"success": ["learner"]}
     return dump(
         {

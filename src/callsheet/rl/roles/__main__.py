@@ -17,6 +17,7 @@ ROLES = {
     "actor": "plays environments with the newest policy",
     "policy": "chooses actions for actors that have no policy of their own",
     "evaluator": "judges the newest policy on episodes of its own",
+    "tensorboard": "serves the run's curves",
 }
 
 

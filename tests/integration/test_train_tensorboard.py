@@ -1,0 +1,57 @@
+"""`callsheet train --tensorboard` serves the curves while they grow."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from localrun import eventually
+
+from callsheet.backends.base import backend
+from callsheet.cli.main import call
+from callsheet.rl.roles.tensorboard import Copies
+from callsheet.store import open_store
+
+TRAIN = ["train", "ppo", "--env", "CartPole-v1", "--actors", "1", "--evaluate-every", "0", "--tensorboard"]
+
+
+def asked(address: str, path: str) -> Any:
+    """What TensorBoard answers; nothing while it is not there yet."""
+    try:
+        with urllib.request.urlopen(f"http://{address}/data/{path}", timeout=10) as answer:
+            return json.load(answer)
+    except (urllib.error.URLError, ConnectionError):
+        return None
+
+
+def test_the_curves_of_a_training_are_served(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call([*TRAIN, "-d", "-o", "name"]) == 0
+    run = backend("local").find(capsys.readouterr().out.strip())
+    try:
+        address = run.status().exposed["tensorboard"]
+        tags = eventually(lambda: (asked(address, "plugin/scalars/tags") or {}).get("learner-0"), within=60)
+        tag = next(iter(tags))
+        assert asked(address, f"plugin/scalars/scalars?run=learner-0&tag={tag}")
+    finally:
+        run.stop()
+
+
+def test_copies_of_files_in_a_cloud_grow_with_them(folder: Path) -> None:
+    store = open_store("cloud")
+    copies = Copies(store.sub("tensorboard"), Path("copies"))
+    copies.renew()
+    store.put("tensorboard/learner-0/events.1", b"abc")
+    store.put("metrics/learner/0/x.jsonl", b"{}")
+    copies.renew()
+    copy = Path("copies/learner-0/events.1")
+    assert copy.read_bytes() == b"abc"
+    with copy.open("rb") as reader:
+        reader.read()
+        store.put("tensorboard/learner-0/events.1", b"abcdef")
+        copies.renew()
+        assert reader.read() == b"def", "who reads it goes on where it was"
+    assert [path.name for path in Path("copies").rglob("*.*")] == ["events.1"]
