@@ -93,6 +93,8 @@ def namespace(cluster: Kube) -> Iterator[Kube]:
     """The cluster seen from a namespace of the test's own."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     cluster("create", "namespace", name)
+    # Without its account no pod is taken. After an API server was away, its maker needs most of a minute to notice.
+    cluster.within(name)("wait", "--for=create", "serviceaccount/default", "--timeout=120s")
     yield cluster.within(name)
     cluster("delete", "namespace", name, "--wait=false")
 
