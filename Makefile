@@ -21,8 +21,8 @@ define install
 	@touch $@
 endef
 
+# Most modules of these packages are never imported: each is compiled when it is.
 $(STAMP): pyproject.toml constraints.txt
-	# Most modules of these packages are never imported: each is compiled when it is.
 	$(call install,dev,its development tools and PyTorch (some gigabytes),--no-compile)
 
 # Who only wants to see it run needs no development tools.
