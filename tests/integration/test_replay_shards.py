@@ -82,7 +82,7 @@ def test_a_shard_that_is_away_is_left_out_and_comes_back(kind: str) -> None:
         client(kind, stays.address, goes.address, role="actor") as actor,
     ):
         numbers = itertools.count()
-        insert_until(actor, numbers, lambda: goes.server.table().size > 100)
+        insert_until(actor, numbers, lambda: min(one.server.table().size for one in (stays, goes)) > 100)
         actor.flush(10)
         until(lambda: set(shards_of(replay.sample(10).keys).tolist()) == {0, 1})
         goes.stop(killed=True)
