@@ -11,7 +11,7 @@ import pytest
 import strategies
 import yaml
 from hypothesis import HealthCheck, given, settings
-from kube import Kube
+from kube import Kube, eventually
 
 from callsheet.compat.dijob import convert
 from callsheet.errors import InvalidExperiment
@@ -129,8 +129,14 @@ def changed(path: tuple[str | int, ...], value: Any) -> Data:
 def kube(cluster: Kube) -> Kube:
     """The cluster, once it knows the kind Experiment."""
     cluster("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(crd()))
-    cluster("wait", "--for=condition=Established", "crd/experiments.callsheet.dev", "--timeout=30s")
+    # `kubectl wait` fails while there is no condition at all.
+    eventually(lambda: "Established" in _conditions(cluster))
     return cluster
+
+
+def _conditions(cluster: Kube) -> list[str]:
+    status = json.loads(cluster("get", "crd/experiments.callsheet.dev", "-o", "json")).get("status") or {}
+    return [one["type"] for one in status.get("conditions") or [] if one["status"] == "True"]
 
 
 def try_out(kube: Kube, *experiments: Data) -> str:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _SLOWEST_LOOK = 5.0
 _LAST_WORDS = 3
 _GOING = 120.0
+_ENDING = 30.0
+"""Seconds for which a run that is to be deleted may still be ending."""
 _PATIENT = 20
 """How often a stop is tried again that somebody else's change of the book came before."""
 
@@ -280,9 +282,12 @@ class KubernetesRun:
     def delete(self) -> None:
         """Remove every object of the run; results in its storage stay."""
         if not self.status().done:
-            raise UserError(
-                f"the run {self.id} has not ended", fix=f"stop it first: callsheet stop {self.id}"
-            )
+            if self._observe(events=False).outcome is None:
+                raise UserError(
+                    f"the run {self.id} has not ended", fix=f"stop it first: callsheet stop {self.id}"
+                )
+            # It is ending. A StatefulSet that is being halted may even make one more pod, and takes it back.
+            wait_until(lambda: self.status().done, _ENDING, f"the run {self.id} has not ended")
         self.api.delete("ConfigMap", names.book(self.experiment))
         # What kubectl applied has no owner: it would stay.
         prune(self.api, self.experiment, set())
