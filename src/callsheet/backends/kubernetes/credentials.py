@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import tempfile
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,6 @@ from callsheet.errors import UserError
 
 _EXEC = "client.authentication.k8s.io/"
 _SEE = "see: kubectl config view"
-
-
-class Login(UserError):
-    """The program that gives the credentials failed."""
 
 
 def trust(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
@@ -73,11 +69,11 @@ def _read(part: Mapping[str, Any], key: str) -> str:
 def identity(user: Mapping[str, Any]) -> httpx2.Auth | None:
     """How each request says who we are; None where a certificate does, or nothing."""
     if user.get("tokenFile"):
-        return TokenFile(Path(user["tokenFile"]))
+        return Renewed(TokenFile(Path(user["tokenFile"])))
     if user.get("token"):
         return Token(user["token"])
     if user.get("exec"):
-        return Program(user["exec"])
+        return Renewed(Program(user["exec"]))
     if user.get("username"):
         return httpx2.BasicAuth(user["username"], user.get("password") or "")
     if user.get("auth-provider"):
@@ -99,10 +95,11 @@ class Token(httpx2.Auth):
         yield request
 
 
-class _Renewed(httpx2.Auth):
+class Renewed(httpx2.Auth):
     """A token that is fetched when it is first needed, and again when the cluster no longer takes it."""
 
-    def __init__(self) -> None:
+    def __init__(self, fetch: Callable[[], str]) -> None:
+        self._fetch = fetch
         self._token = ""
         self._lock = threading.Lock()
 
@@ -121,31 +118,27 @@ class _Renewed(httpx2.Auth):
                 self._token = self._fetch()
             return self._token
 
-    def _fetch(self) -> str:
-        raise NotImplementedError
 
-
-class TokenFile(_Renewed):
+class TokenFile:
     """A file whose token somebody renews: the kubelet does so in a pod."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__()
         self._path = path
 
-    def _fetch(self) -> str:
+    def __call__(self) -> str:
+        """The token that it holds now."""
         try:
             return self._path.read_text(encoding="utf-8").strip()
         except OSError as error:
-            raise Login(
+            raise UserError(
                 f"the token file that the kubeconfig names cannot be read: {error}", fix=_SEE
             ) from None
 
 
-class Program(_Renewed):
+class Program:
     """A program that prints a token, such as those of the clouds."""
 
     def __init__(self, how: Mapping[str, Any]) -> None:
-        super().__init__()
         self._version = str(how.get("apiVersion") or "")
         if not self._version.startswith(_EXEC):
             raise UserError(
@@ -155,7 +148,8 @@ class Program(_Renewed):
         self._env = {str(item["name"]): str(item["value"]) for item in how.get("env") or []}
         self._hint = str(how.get("installHint") or "").strip()
 
-    def _fetch(self) -> str:
+    def __call__(self) -> str:
+        """A fresh token."""
         asked = {"apiVersion": self._version, "kind": "ExecCredential", "spec": {"interactive": False}}
         env = os.environ | self._env | {"KUBERNETES_EXEC_INFO": json.dumps(asked)}
         name = self._command[0]
@@ -164,19 +158,19 @@ class Program(_Renewed):
                 self._command, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False
             )
         except OSError as error:
-            raise Login(
+            raise UserError(
                 f"{name}, which gives your credentials, cannot be started: {error.strerror}",
                 fix=self._hint or "install it, or log in again",
             ) from None
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip()
-            raise Login(
+            raise UserError(
                 f"{name}, which gives your credentials, failed with {done.returncode}: {said}",
                 fix="log in again",
             )
         try:
             return str(json.loads(done.stdout)["status"]["token"])
         except (ValueError, KeyError, TypeError):
-            raise Login(
+            raise UserError(
                 f"{name}, which gives your credentials, printed no token", fix="log in again"
             ) from None
