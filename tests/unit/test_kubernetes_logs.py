@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
+import pytest
+
 from callsheet.backends.base import LogQuery
 from callsheet.backends.kubernetes import names
 from callsheet.backends.kubernetes.api import Api
 from callsheet.backends.kubernetes.logs import read_once
 
 REMOVED = b"unable to retrieve container logs for containerd://86cf172f54b4d0579e31"
+_FILE = b"/var/log/pods/team_exp-actor-3_ca2840de/actor/0.log"
+REMOVING = (
+    b'failed to try resolving symlinks in path "' + _FILE + b'": lstat ' + _FILE + b": no such file or directory",
+    b'failed to open log file "' + _FILE + b'": open ' + _FILE + b": no such file or directory",
+)
 
 
 class Logs:
@@ -39,9 +46,14 @@ def _read(text: bytes) -> tuple[list[str], set[tuple[str, int]]]:
     return lines, gone
 
 
-def test_a_log_that_its_node_has_removed_is_gone_and_not_a_line() -> None:
-    assert _read(REMOVED) == ([], {("actor", 3)})
+SAID = (REMOVED, *REMOVING)
 
 
-def test_a_program_may_print_the_same_words() -> None:
-    assert _read(REMOVED + b"\nand more\n") == ([REMOVED.decode(), "and more"], set())
+@pytest.mark.parametrize("text", SAID)
+def test_a_log_that_its_node_has_removed_is_gone_and_not_a_line(text: bytes) -> None:
+    assert _read(text) == ([], {("actor", 3)})
+
+
+@pytest.mark.parametrize("text", SAID)
+def test_a_program_may_print_the_same_words(text: bytes) -> None:
+    assert _read(text + b"\nand more\n") == ([text.decode(), "and more"], set())

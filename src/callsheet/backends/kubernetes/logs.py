@@ -14,8 +14,11 @@ from callsheet.backends.kubernetes.status import index_of, role_of
 from callsheet.backends.pieces import LogPiece, last, whole
 
 LINE_END = b"\n"
-_GONE = re.compile(rb"unable to retrieve container logs for [a-z0-9.+-]+://[0-9a-f]+")
-"""What a kubelet sends, as if it were the log, for a container that it has removed."""
+_GONE = re.compile(
+    rb"unable to retrieve container logs for [a-z0-9.+-]+://[0-9a-f]+"
+    rb'|failed to (?:try resolving symlinks in path|open log file) "[^"\n]+": .+: no such file or directory'
+)
+"""What a kubelet sends, as if it were the log, for a container that it has removed, or is removing."""
 
 
 @dataclass(frozen=True, slots=True)
