@@ -65,10 +65,11 @@ def pong() -> None:
 
 
 def halfcheetah(seed: str, steps: str = "100000") -> None:
-    """With the defaults of `callsheet train sac`; the speed is that of learning, after the random steps."""
+    """With the defaults of `callsheet train sac` and, as its peer, two threads; the speed is that of learning, after the
+    random steps."""
     found, curve, _ = train(
         *("sac", "--env", "HalfCheetah-v5", "--actors", "1", "--seed", seed),
-        *("--stop-steps", steps, "--evaluate-every", "0"),
+        *("--stop-steps", steps, "--evaluate-every", "0", "--learner-cpus", "2"),
     )
     points = [point for point in curve if point["steps"] >= 2000]
     first, last = points[0], points[-1]

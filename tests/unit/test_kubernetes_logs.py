@@ -15,7 +15,11 @@ from callsheet.backends.kubernetes.logs import read_once
 REMOVED = b"unable to retrieve container logs for containerd://86cf172f54b4d0579e31"
 _FILE = b"/var/log/pods/team_exp-actor-3_ca2840de/actor/0.log"
 REMOVING = (
-    b'failed to try resolving symlinks in path "' + _FILE + b'": lstat ' + _FILE + b": no such file or directory",
+    b'failed to try resolving symlinks in path "'
+    + _FILE
+    + b'": lstat '
+    + _FILE
+    + b": no such file or directory",
     b'failed to open log file "' + _FILE + b'": open ' + _FILE + b": no such file or directory",
 )
 

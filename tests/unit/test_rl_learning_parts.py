@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from callsheet.rl.nets.normalise import CLIP, Moments, Normaliser
 from callsheet.rl.nets.numpy import NumpyPolicy
 from callsheet.rl.nets.shape import Network
-from callsheet.rl.nets.torch import Adam, TorchNet, tensors
+from callsheet.rl.nets.torch import Adam, Layers, TorchNet, tensors
 from callsheet.rl.nets.torch.stack import stack
 from callsheet.rl.spaces import Array, Continuous, Discrete, Spaces
 
@@ -137,7 +137,10 @@ def test_a_part_is_optimised_without_the_others() -> None:
     before = {name: array.copy() for name, array in before.items()}
     adam = Adam(*net.parameters.part("q"), lr=0.1)
     obs = tensors({"observation": np.ones((3, 4), np.float32)})
-    net.critics(obs, torch.ones(3, 1)).sum().backward()
+    for name in ("q.1", "q.2"):
+        layers = Layers(net.parameters, name, net.network)
+        layers.forward(net.looked_at(obs, torch.ones(3, 1)))
+        layers.backward(torch.ones(3, 1), parameters=True, inputs=False)
     adam.step()
     for name, array in net.parameters.snapshot().items():
         assert np.array_equal(array, before[name]) == name.startswith("policy."), name

@@ -20,7 +20,7 @@ from callsheet.rl.nets.normalise import Normaliser
 from callsheet.rl.nets.numpy import NumpyPolicy
 from callsheet.rl.nets.shape import Network, image, resolve
 from callsheet.rl.nets.snapshot import ForeignSnapshot
-from callsheet.rl.nets.torch import TorchNet, TorchPolicy, tensors
+from callsheet.rl.nets.torch import Layers, TorchNet, TorchPolicy, tensors
 from callsheet.rl.spaces import Array, Continuous, Discrete, Spaces
 
 Arrays = dict[str, NDArray[Any]]
@@ -341,23 +341,14 @@ def test_a_recurrent_actor_step_by_step_is_the_learner_unrolled() -> None:
     np.testing.assert_allclose(state, out.state, atol=1e-5)
 
 
-def test_the_two_critics_of_sac_are_two_networks() -> None:
+def test_critics_see_observations_and_an_action_scaled_to_one() -> None:
     spaces = Spaces({"a": Array("float32", (3,)), "b": Array("float32", (2,))}, Continuous((0.0,), (10.0,)))
     net = TorchNet(spaces, Network(head="soft-actor-critic", hidden=(16, 16)), generator=generator())
     obs = tensors(observe(spaces, 7))
     action = torch.rand(7, 1, generator=generator()) * 10
-    with torch.no_grad():
-        found = net.critics(obs, action)
-        assert found.shape == (2, 7)
-        for index in (0, 1):
-            x = torch.cat((obs["a"], obs["b"], action / 5 - 1), -1)
-            for layer in ("mlp.0", "mlp.1", "head"):
-                name = f"q.{index + 1}.{layer}"
-                weight, bias = (net.parameters[f"{name}.{what}"] for what in ("weight", "bias"))
-                x = x @ weight.t() + bias
-                x = x.relu() if layer != "head" else x
-            np.testing.assert_allclose(found[index], x[:, 0], atol=1e-5)
-    assert (found[0] - found[1]).abs().max() > 1e-3
+    torch.testing.assert_close(
+        net.looked_at(obs, action), torch.cat((obs["a"], obs["b"], action / 5 - 1), -1)
+    )
 
 
 def test_sac_sees_images_together_with_its_action() -> None:
@@ -365,10 +356,39 @@ def test_sac_sees_images_together_with_its_action() -> None:
     net = TorchNet(spaces, Network(head="soft-actor-critic", hidden=(32,), embed=16), generator=generator())
     obs = tensors(observe(spaces, 4))
     action, logp = net.squashed(obs).sample(generator())
-    found = net.critics(obs, action)
-    assert found.shape == (2, 4)
-    (logp.mean() - found.min(0).values.mean()).backward()
-    assert net.parameters.grads.abs().sum() > 0
+    seen = net.looked_at(obs, action)
+    assert seen.shape == (4, 16 + 1)
+    (logp.mean() - seen.sum()).backward()
+    for part in ("policy", "q"):
+        assert net.parameters.part(part)[1].abs().sum() > 0
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("hidden", [(), (16,), (16, 8)])
+def test_layers_go_forward_and_back_as_autograd_would(activation: str, hidden: tuple[int, ...]) -> None:
+    network = Network(head="soft-actor-critic", hidden=hidden, activation=activation)  # type: ignore[arg-type]
+    net = TorchNet(REACHER, network, generator=generator())
+    layers = Layers(net.parameters, "q.2", net.network)
+    names = [name for name in net.parameters.named if name.startswith("q.2.")]
+    act = torch.relu if activation == "relu" else torch.tanh
+    width = net.parameters[names[0]].shape[1]
+    for batch in (5, 5, 3):
+        x = torch.randn(batch, width, generator=generator(batch), requires_grad=True)
+        slope = torch.randn(batch, 1, generator=generator(batch + 1))
+        own = [net.parameters[name].detach().clone().requires_grad_() for name in names]
+        y = x
+        for index in range(0, len(own), 2):
+            y = y @ own[index].t() + own[index + 1]
+            y = act(y) if index < len(own) - 2 else y
+        wanted = torch.autograd.grad(y, [x, *own], slope)
+        torch.testing.assert_close(layers.forward(x), y.detach())
+        net.parameters.zero()
+        torch.testing.assert_close(layers.backward(slope, parameters=False, inputs=True), wanted[0])
+        assert not net.parameters.grads.any(), "they were not asked for"
+        layers.forward(x)
+        assert layers.backward(slope, parameters=True, inputs=False) is None
+        for name, grad in zip(names, wanted[1:], strict=True):
+            torch.testing.assert_close(net.parameters[name].grad, grad)
 
 
 def test_the_same_seed_starts_the_same_network() -> None:

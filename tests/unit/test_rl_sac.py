@@ -10,8 +10,10 @@ from callsheet.errors import UserError
 from callsheet.rl.nets.numpy import NumpyPolicy
 from callsheet.rl.nets.shape import Network
 from callsheet.rl.sac.config import Config
+from callsheet.rl.sac.critics import Critics
 from callsheet.rl.sac.learner import SAC
 from callsheet.rl.sac.losses import critic_loss, policy_loss, targets, temperature_loss
+from callsheet.rl.sac.pair import ALONE, Pair
 from callsheet.rl.spaces import Array, Continuous, Discrete, Spaces
 
 SPACES = Spaces({"observation": Array("float32", (3,))}, Continuous((-2.0, 0.0), (2.0, 1.0)))
@@ -90,18 +92,75 @@ def test_an_update_moves_policy_and_critics_and_the_targets_follow_slowly() -> N
         np.testing.assert_allclose(np.abs(after[name] - before[name]), 1e-2, rtol=1e-3)
 
 
-def test_the_policys_loss_leaves_the_critics_alone() -> None:
-    learner = make()
-    net, judge = learner._net, learner._judge
-    obs = {"observation": torch.randn(5, 3)}
-    action, _ = net.squashed(obs).sample()
+def test_the_two_critics_are_two_networks_and_each_learns_its_own() -> None:
+    net = make()._net
+    critics = Critics(net)
+    seen = torch.randn(5, 5)
+    values = critics.values(seen)
+    assert values.shape == (2, 5)
+    assert (values[0] - values[1]).abs().max() > 1e-3
     net.parameters.zero()
-    judge.critics(obs, action).sum().backward()  # type: ignore[no-untyped-call]
-    assert net.parameters.part("policy")[1].abs().sum() > 0
-    assert not net.parameters.part("q")[1].any()
-    with torch.no_grad():
-        net.parameters.values.add_(1.0)
-    assert torch.equal(judge.critics(obs, action), net.critics(obs, action)), "one memory"
+    critics.learn(torch.stack((torch.ones(5), torch.zeros(5))), seen)
+    for name, parameter in net.parameters.named.items():
+        assert parameter.grad is not None
+        assert bool(parameter.grad.any()) == name.startswith("q.1."), name
+
+
+def test_critics_pass_the_blame_on_and_stay_as_they_are() -> None:
+    net = make()._net
+    critics = Critics(net)
+    seen = torch.randn(5, 5)
+    before = critics.values(seen).detach()
+    net.parameters.zero()
+    back = critics.blame(torch.ones(2, 5)).clone()
+    assert not net.parameters.grads.any()
+    after = critics.values(seen + 1e-3 * back).detach()
+    slope = (after - before).sum() / 1e-3
+    torch.testing.assert_close(slope, back.square().sum(), rtol=1e-2, atol=1e-2)
+
+
+def test_two_threads_give_what_one_gives() -> None:
+    before = torch.get_num_threads()
+    try:
+        one, two = make(), make()
+        one._pair, two._pair = ALONE, Pair(2)
+        for number in range(4):
+            assert one.update(batch(seed=number)) == two.update(batch(seed=number))
+    finally:
+        torch.set_num_threads(before)
+    for (name, array), other in zip(parts(one).items(), parts(two).values(), strict=True):
+        np.testing.assert_array_equal(array, other, err_msg=name)
+
+
+def test_what_goes_wrong_in_either_of_two_threads_comes_out_when_both_are_over() -> None:
+    done = []
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    for pair in (ALONE, Pair(2)):
+        with pytest.raises(ValueError, match="no"):
+            pair.both(lambda: done.append("here"), fail)
+    with pytest.raises(ValueError, match="no"):
+        Pair(2).both(fail, lambda: done.append("there"))
+    assert done == ["here", "here", "there"]
+
+
+def test_pictures_learn_from_the_critics_loss_and_not_from_the_policys() -> None:
+    spaces = Spaces({"observation": Array("uint8", (84, 84, 4))}, SPACES.action)
+    learner = SAC(spaces, Config(network=Network(head="soft-actor-critic", hidden=(8,), embed=8)), seed=1)
+    rng = np.random.default_rng(0)
+    data = batch(4)
+    for name in ("obs.observation", "next.observation"):
+        data[name] = rng.integers(0, 255, (4, 84, 84, 4), np.uint8)
+    before = parts(learner)
+    learner.update(data)
+    after = parts(learner)
+    moved = [
+        name for name in after if name.startswith("net/q.nature") and (after[name] != before[name]).any()
+    ]
+    assert moved
+    assert not any(learner._fixed.parameters[name].requires_grad for name in learner._fixed.parameters.named)
 
 
 def test_what_is_rewarded_becomes_the_policy() -> None:

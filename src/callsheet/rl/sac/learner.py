@@ -10,10 +10,14 @@ import torch
 from torch import Tensor
 
 from callsheet.errors import UserError
+from callsheet.rl.distributions.torch import SquashedGaussian
+from callsheet.rl.envs.share import processors
 from callsheet.rl.learner import Arrays, flat, group
 from callsheet.rl.nets.torch import Adam, TorchNet, tensors
 from callsheet.rl.sac.config import Config
+from callsheet.rl.sac.critics import Critics
 from callsheet.rl.sac.losses import critic_loss, policy_loss, targets, temperature_loss
+from callsheet.rl.sac.pair import Pair
 from callsheet.rl.spaces import Continuous, Spaces
 
 
@@ -33,10 +37,12 @@ class SAC:
         self._keys = list(spaces.observations)
         chance = torch.Generator().manual_seed(seed)
         self._net = TorchNet(spaces, config.network, generator=chance, device=device)
-        self._judge = _fixed(self._net)
-        """The critics as the policy sees them: their gradients are not wanted then, and half of the work."""
+        self._critics = Critics(self._net)
+        self._fixed = _fixed(self._net)
+        """As the policy's loss sees what the critics see: their gradients are not wanted then."""
         self._target = TorchNet(spaces, config.network, device=device, trained=False)
         self._target.parameters.values.copy_(self._net.parameters.values)
+        self._late = Critics(self._target)
         parameters, rate = self._net.parameters, config.learning_rate
         self._policy_adam = Adam(*parameters.part("policy"), lr=rate)
         self._critic_adam = Adam(*parameters.part("q"), lr=rate)
@@ -44,6 +50,7 @@ class SAC:
         self._temperature_grad = torch.zeros(1, device=device)
         self._temperature_adam = Adam(self._log_temperature, self._temperature_grad, lr=rate)
         self._noise = torch.Generator(device).manual_seed(seed)
+        self._pair = Pair(processors() if self._net.device.type == "cpu" else 1)
         size = spaces.action.size
         self._target_entropy = float(-size if config.target_entropy is None else config.target_entropy)
 
@@ -53,26 +60,36 @@ class SAC:
         obs = {key: data[f"obs.{key}"] for key in self._keys}
         temperature = self._log_temperature.exp()
         self._net.parameters.zero()
-        values = self._net.critics(obs, data["action"])
-        critic = critic_loss(values, self._targets(data, temperature))
-        critic.backward()  # type: ignore[no-untyped-call]
+        target, (seen, values, policy) = self._pair.both(
+            lambda: self._targets(data, temperature), lambda: self._look(obs, data["action"])
+        )
+        critic = critic_loss(values, target)
+        self._critics.learn(torch.autograd.grad(critic, values)[0], seen, self._pair)
         self._critic_adam.step()
-        action, logp = self._net.squashed(obs).sample(self._noise)
-        policy = policy_loss(self._judge.critics(obs, action), logp, temperature)
-        policy.backward()  # type: ignore[no-untyped-call]
+        action, logp = policy.sample(self._noise)
+        seen = self._fixed.looked_at(obs, action)
+        values = self._critics.values(seen, self._pair)
+        loss = policy_loss(values, logp, temperature)
+        slope = torch.autograd.grad(loss, values, retain_graph=True)[0]
+        torch.autograd.backward([loss, seen], [torch.ones_like(loss), self._critics.blame(slope, self._pair)])
         self._policy_adam.step()
         entropy = self._adjust(logp)
         with torch.no_grad():
             followed, _ = self._target.parameters.part("q")
             followed.lerp_(self._net.parameters.part("q")[0], self._config.tau)
-        told = {"loss": critic, "policy_loss": policy, "temperature": temperature, "entropy": entropy}
+        told = {"loss": critic, "policy_loss": loss, "temperature": temperature, "entropy": entropy}
         return {name: float(value.detach()) for name, value in told.items()}
+
+    def _look(self, obs: dict[str, Tensor], action: Tensor) -> tuple[Tensor, Tensor, SquashedGaussian]:
+        """What the critics see and think of the actions taken, and what the policy would do: all but the targets."""
+        seen = self._net.looked_at(obs, action)
+        return seen, self._critics.values(seen), self._net.squashed(obs)
 
     @torch.no_grad()
     def _targets(self, data: dict[str, Tensor], temperature: Tensor) -> Tensor:
         after = {key: data[f"next.{key}"] for key in self._keys}
         action, logp = self._net.squashed(after).sample(self._noise)
-        values = self._target.critics(after, action)
+        values = self._late.values(self._target.looked_at(after, action))
         return targets(data["reward"], data["discount"], values, logp, temperature)
 
     def _adjust(self, logp: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from callsheet.rl.distributions.scaling import LEAST_LOG_STD, MOST_LOG_STD, Scaling
 from callsheet.rl.distributions.torch import Categorical, Gaussian, Scale, SquashedGaussian
-from callsheet.rl.nets.layout import CRITICS, Layout
+from callsheet.rl.nets.layout import Layout
 from callsheet.rl.nets.normalise import CLIP, scale
 from callsheet.rl.nets.shape import Network, resolve, state_size
 from callsheet.rl.nets.snapshot import Snapshot
@@ -107,17 +107,10 @@ class TorchNet:
         mean, log_std = self.forward(obs).policy.chunk(2, dim=-1)
         return SquashedGaussian(mean, log_std.clamp(LEAST_LOG_STD, MOST_LOG_STD), self._scale)
 
-    def critics(self, obs: Mapping[str, Tensor], action: Tensor) -> Tensor:
-        """A soft actor-critic's two estimates of the value of actions in the environment's units, [2, ...]."""
+    def looked_at(self, obs: Mapping[str, Tensor], action: Tensor) -> Tensor:
+        """What a soft actor-critic's critics (`Layers`) begin with, [..., width]; actions are in the environment's units."""
         assert self._scale is not None
-        seen = self._see("q", obs, self._join(obs, self._scale.inside(action)))
-        found = []
-        for critic in CRITICS:
-            x = seen
-            for index in range(len(self.network.hidden or ())):
-                x = self._act(self._linear(f"{critic}.mlp.{index}", x))
-            found.append(self._linear(f"{critic}.head", x).squeeze(-1))
-        return torch.stack(found)
+        return self._see("q", obs, self._join(obs, self._scale.inside(action)))
 
     def _run(
         self,
