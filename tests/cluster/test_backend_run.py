@@ -28,6 +28,7 @@ from backendrun import (
 from kube import Kube, eventually
 
 from callsheet.backends.base import LogQuery, Target
+from callsheet.backends.kubernetes import launch
 from callsheet.backends.kubernetes.backend import KubernetesBackend
 from callsheet.backends.kubernetes.run import KubernetesRun
 from callsheet.errors import UserError
@@ -97,8 +98,7 @@ def test_without_a_client_the_rest_goes_on_and_status_says_so(begin: Begin) -> N
         {"name": "actor", "command": python(FOREVER)},
         lifecycle={"success": ["learner"]},
     )
-    status = until(run, lambda status: status.warnings)
-    assert status.phase == "Running"
+    status = until(run, lambda status: status.warnings and status.phase == "Running")
     assert "nobody is attached who ends it" in status.warnings[0]
     run.attach()
     assert run.wait(60).phase == "Succeeded"
@@ -224,6 +224,25 @@ def test_exec_runs_a_command_in_the_container_with_its_environment(begin: Begin,
     assert (done.stdout, done.returncode) == ("worker\n", 3), done.stderr
     done = callsheet(namespace, "exec", run.id, "worker/0", "--", "no-such")
     assert "the container has no program 'no-such'" in done.stderr
+
+
+def test_a_run_that_is_stopped_while_somebody_scales_it_stays_stopped(
+    begin: Begin, namespace: Kube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = {"name": "server", "command": python(FOREVER), "restart": {"policy": "Always"}}
+    run = begin(server | {"scale": {"min": 1, "max": 3}})
+    until_running(run)
+    resize = launch.resize
+
+    def late(*arguments: Any) -> None:
+        run.stop()
+        resize(*arguments)
+
+    monkeypatch.setattr(launch, "resize", late)
+    with pytest.raises(UserError, match=f"the run {run.id} has ended"):
+        run.scale({"server": 3})
+    eventually(lambda: run.status().done)
+    assert namespace.get("statefulsets", "exp-server")["spec"]["replicas"] == 0
 
 
 def test_stop_ends_it_gracefully_and_delete_removes_every_object(begin: Begin, namespace: Kube) -> None:

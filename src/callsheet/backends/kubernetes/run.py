@@ -161,6 +161,10 @@ class KubernetesRun:
         observed = self._observe(events=False)
         self._check_alive(observed)
         resize(self.api, observed, replicas)
+        observed = self._observe(events=False)
+        if observed.outcome:  # written meanwhile: a StatefulSet that was halted lives again
+            parallel(self._halt, observed.workloads.values())
+            self._check_alive(observed)
         return self.status()
 
     def restart(self, targets: Sequence[Target]) -> list[str]:
