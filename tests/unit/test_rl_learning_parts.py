@@ -139,7 +139,7 @@ def test_a_part_is_optimised_without_the_others() -> None:
     obs = tensors({"observation": np.ones((3, 4), np.float32)})
     for name in ("q.1", "q.2"):
         layers = Layers(net.parameters, name, net.network)
-        layers.forward(net.looked_at(obs, torch.ones(3, 1)))
+        layers.forward(net.seen(obs, torch.ones(3, 1)))
         layers.backward(torch.ones(3, 1), parameters=True, inputs=False)
     adam.step()
     for name, array in net.parameters.snapshot().items():

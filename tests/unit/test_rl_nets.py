@@ -20,7 +20,7 @@ from callsheet.rl.nets.normalise import Normaliser
 from callsheet.rl.nets.numpy import NumpyPolicy
 from callsheet.rl.nets.shape import Network, image, resolve
 from callsheet.rl.nets.snapshot import ForeignSnapshot
-from callsheet.rl.nets.torch import Layers, TorchNet, TorchPolicy, tensors
+from callsheet.rl.nets.torch import ALONE, Layers, Pair, TorchNet, TorchPolicy, tensors
 from callsheet.rl.spaces import Array, Continuous, Discrete, Spaces
 
 Arrays = dict[str, NDArray[Any]]
@@ -191,7 +191,7 @@ def test_a_soft_actors_squashed_actions_and_log_probabilities_agree(batch: int, 
     obs = observe(REACHER, batch, seed=seed)
     found = policy.act(obs, np.random.default_rng(seed))
     with torch.no_grad():
-        expected = net.squashed(tensors(obs))
+        expected = net.squashed(net.forward(tensors(obs)).policy)
     noise = np.random.default_rng(seed).standard_normal((2, batch), np.float32).T
     inner = expected.mean + expected.log_std.exp() * torch.from_numpy(noise)
     np.testing.assert_allclose(found.logp, expected.log_prob(inner), atol=1e-5, rtol=1e-5)
@@ -346,17 +346,15 @@ def test_critics_see_observations_and_an_action_scaled_to_one() -> None:
     net = TorchNet(spaces, Network(head="soft-actor-critic", hidden=(16, 16)), generator=generator())
     obs = tensors(observe(spaces, 7))
     action = torch.rand(7, 1, generator=generator()) * 10
-    torch.testing.assert_close(
-        net.looked_at(obs, action), torch.cat((obs["a"], obs["b"], action / 5 - 1), -1)
-    )
+    torch.testing.assert_close(net.seen(obs, action), torch.cat((obs["a"], obs["b"], action / 5 - 1), -1))
 
 
 def test_sac_sees_images_together_with_its_action() -> None:
     spaces = Spaces(PONG.observations, Continuous((-1.0,), (1.0,)))
     net = TorchNet(spaces, Network(head="soft-actor-critic", hidden=(32,), embed=16), generator=generator())
     obs = tensors(observe(spaces, 4))
-    action, logp = net.squashed(obs).sample(generator())
-    seen = net.looked_at(obs, action)
+    action, logp = net.squashed(net.forward(obs).policy).sample(generator())
+    seen = net.seen(obs, action)
     assert seen.shape == (4, 16 + 1)
     (logp.mean() - seen.sum()).backward()
     for part in ("policy", "q"):
@@ -372,6 +370,7 @@ def test_layers_go_forward_and_back_as_autograd_would(activation: str, hidden: t
     names = [name for name in net.parameters.named if name.startswith("q.2.")]
     act = torch.relu if activation == "relu" else torch.tanh
     width = net.parameters[names[0]].shape[1]
+    two = Pair(2)
     for batch in (5, 5, 3):
         x = torch.randn(batch, width, generator=generator(batch), requires_grad=True)
         slope = torch.randn(batch, 1, generator=generator(batch + 1))
@@ -385,10 +384,16 @@ def test_layers_go_forward_and_back_as_autograd_would(activation: str, hidden: t
         net.parameters.zero()
         torch.testing.assert_close(layers.backward(slope, parameters=False, inputs=True), wanted[0])
         assert not net.parameters.grads.any(), "they were not asked for"
-        layers.forward(x)
-        assert layers.backward(slope, parameters=True, inputs=False) is None
-        for name, grad in zip(names, wanted[1:], strict=True):
-            torch.testing.assert_close(net.parameters[name].grad, grad)
+        for pair in (ALONE, two):
+            for inputs in (True, False):
+                net.parameters.zero()
+                back = layers.backward(slope, parameters=True, inputs=inputs, pair=pair)
+                for name, grad in zip(names, wanted[1:], strict=True):
+                    torch.testing.assert_close(net.parameters[name].grad, grad)
+                if inputs:
+                    torch.testing.assert_close(back, wanted[0])
+                else:
+                    assert back is None
 
 
 def test_the_same_seed_starts_the_same_network() -> None:

@@ -9,11 +9,11 @@ import torch
 from callsheet.errors import UserError
 from callsheet.rl.nets.numpy import NumpyPolicy
 from callsheet.rl.nets.shape import Network
+from callsheet.rl.nets.torch import ALONE, Pair
 from callsheet.rl.sac.config import Config
 from callsheet.rl.sac.critics import Critics
 from callsheet.rl.sac.learner import SAC
 from callsheet.rl.sac.losses import critic_loss, policy_loss, targets, temperature_loss
-from callsheet.rl.sac.pair import ALONE, Pair
 from callsheet.rl.spaces import Array, Continuous, Discrete, Spaces
 
 SPACES = Spaces({"observation": Array("float32", (3,))}, Continuous((-2.0, 0.0), (2.0, 1.0)))

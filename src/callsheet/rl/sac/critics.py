@@ -6,20 +6,18 @@ import torch
 from torch import Tensor
 
 from callsheet.rl.nets.layout import CRITICS
-from callsheet.rl.nets.torch import Layers, TorchNet
-from callsheet.rl.sac.pair import ALONE, Pair
+from callsheet.rl.nets.torch import ALONE, Layers, Pair, TorchNet
 
 
 class Critics:
-    """Both critics of a network. They begin with what `TorchNet.looked_at` gives; gradients end there too."""
+    """Both critics of a network. They begin with what `TorchNet.seen` gives; gradients end there too."""
 
     def __init__(self, net: TorchNet) -> None:
         self._first, self._second = (Layers(net.parameters, name, net.network) for name in CRITICS)
 
     def values(self, seen: Tensor, pair: Pair = ALONE) -> Tensor:
-        """[2, B], as if they came from nowhere: `backward` takes what a loss says about them."""
-        x = seen.detach()
-        found = pair.both(lambda: self._first.forward(x), lambda: self._second.forward(x))
+        """[2, B], as if they came from nowhere: `learn` and `blame` take what a loss says about them."""
+        found = pair.both(lambda: self._first.forward(seen), lambda: self._second.forward(seen))
         return torch.cat(found, dim=1).t().contiguous().requires_grad_()
 
     def learn(self, slope: Tensor, seen: Tensor, pair: Pair = ALONE) -> None:

@@ -10,14 +10,12 @@ import torch
 from torch import Tensor
 
 from callsheet.errors import UserError
-from callsheet.rl.distributions.torch import SquashedGaussian
 from callsheet.rl.envs.share import processors
 from callsheet.rl.learner import Arrays, flat, group
-from callsheet.rl.nets.torch import Adam, TorchNet, tensors
+from callsheet.rl.nets.torch import Adam, Layers, Pair, TorchNet, tensors
 from callsheet.rl.sac.config import Config
 from callsheet.rl.sac.critics import Critics
 from callsheet.rl.sac.losses import critic_loss, policy_loss, targets, temperature_loss
-from callsheet.rl.sac.pair import Pair
 from callsheet.rl.spaces import Continuous, Spaces
 
 
@@ -37,6 +35,10 @@ class SAC:
         self._keys = list(spaces.observations)
         chance = torch.Generator().manual_seed(seed)
         self._net = TorchNet(spaces, config.network, generator=chance, device=device)
+        self._policy, self._later = (
+            Layers(self._net.parameters, "policy", self._net.network) for _ in range(2)
+        )
+        """For observations, and for those that came after them."""
         self._critics = Critics(self._net)
         self._fixed = _fixed(self._net)
         """As the policy's loss sees what the critics see: their gradients are not wanted then."""
@@ -60,18 +62,23 @@ class SAC:
         obs = {key: data[f"obs.{key}"] for key in self._keys}
         temperature = self._log_temperature.exp()
         self._net.parameters.zero()
-        target, (seen, values, policy) = self._pair.both(
-            lambda: self._targets(data, temperature), lambda: self._look(obs, data["action"])
+        seen, judged = self._net.seen(obs), self._net.seen(obs, data["action"])
+        target, (said, values) = self._pair.both(
+            lambda: self._targets(data, temperature),
+            lambda: (self._policy.forward(seen), self._critics.values(judged)),
         )
         critic = critic_loss(values, target)
-        self._critics.learn(torch.autograd.grad(critic, values)[0], seen, self._pair)
+        self._critics.learn(torch.autograd.grad(critic, values)[0], judged, self._pair)
         self._critic_adam.step()
-        action, logp = policy.sample(self._noise)
-        seen = self._fixed.looked_at(obs, action)
-        values = self._critics.values(seen, self._pair)
+        action, logp = self._net.squashed(said.requires_grad_()).sample(self._noise)
+        judged = self._fixed.seen(obs, action)
+        values = self._critics.values(judged, self._pair)
         loss = policy_loss(values, logp, temperature)
-        slope = torch.autograd.grad(loss, values, retain_graph=True)[0]
-        torch.autograd.backward([loss, seen], [torch.ones_like(loss), self._critics.blame(slope, self._pair)])
+        blame = self._critics.blame(torch.autograd.grad(loss, values, retain_graph=True)[0], self._pair)
+        slope = torch.autograd.grad([loss, judged], said, [torch.ones_like(loss), blame])[0]
+        back = self._policy.backward(slope, parameters=True, inputs=seen.requires_grad, pair=self._pair)
+        if back is not None:
+            seen.backward(back)  # type: ignore[no-untyped-call]
         self._policy_adam.step()
         entropy = self._adjust(logp)
         with torch.no_grad():
@@ -80,16 +87,12 @@ class SAC:
         told = {"loss": critic, "policy_loss": loss, "temperature": temperature, "entropy": entropy}
         return {name: float(value.detach()) for name, value in told.items()}
 
-    def _look(self, obs: dict[str, Tensor], action: Tensor) -> tuple[Tensor, Tensor, SquashedGaussian]:
-        """What the critics see and think of the actions taken, and what the policy would do: all but the targets."""
-        seen = self._net.looked_at(obs, action)
-        return seen, self._critics.values(seen), self._net.squashed(obs)
-
     @torch.no_grad()
     def _targets(self, data: dict[str, Tensor], temperature: Tensor) -> Tensor:
         after = {key: data[f"next.{key}"] for key in self._keys}
-        action, logp = self._net.squashed(after).sample(self._noise)
-        values = self._late.values(self._target.looked_at(after, action))
+        said = self._later.forward(self._net.seen(after))
+        action, logp = self._net.squashed(said).sample(self._noise)
+        values = self._late.values(self._target.seen(after, action))
         return targets(data["reward"], data["discount"], values, logp, temperature)
 
     def _adjust(self, logp: Tensor) -> Tensor:

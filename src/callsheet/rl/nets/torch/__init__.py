@@ -3,7 +3,8 @@
 from callsheet.rl.nets.torch.adam import Adam
 from callsheet.rl.nets.torch.layers import Layers
 from callsheet.rl.nets.torch.net import Output, TorchNet
+from callsheet.rl.nets.torch.pair import ALONE, Pair
 from callsheet.rl.nets.torch.parameters import Parameters, tensors
 from callsheet.rl.nets.torch.policy import TorchPolicy
 
-__all__ = ["Adam", "Layers", "Output", "Parameters", "TorchNet", "TorchPolicy", "tensors"]
+__all__ = ["ALONE", "Adam", "Layers", "Output", "Pair", "Parameters", "TorchNet", "TorchPolicy", "tensors"]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from callsheet.rl.nets.shape import Network
+from callsheet.rl.nets.torch.pair import ALONE, Pair
 from callsheet.rl.nets.torch.parameters import Parameters
 
 
@@ -21,15 +22,17 @@ class Layers:
         weights = [parameters.named[f"{one}.weight"] for one in names]
         biases = [parameters.named[f"{one}.bias"] for one in names]
         self._weights, self._biases = ([one.detach() for one in those] for those in (weights, biases))
-        self._slopes = [(weight.grad, bias.grad) for weight, bias in zip(weights, biases, strict=True)]
+        self._grads = [(weight.grad, bias.grad) for weight, bias in zip(weights, biases, strict=True)]
         """Views of the network's flat gradients; None where it is not trained."""
         self._tanh = network.activation == "tanh"
+        self._head = len(names) - 1
         self._rooms: tuple[list[Tensor], list[Tensor]] = ([], [])
         self._inputs: list[Tensor] = []
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
-        """[B, in] to [B, out]."""
+        """[B, in] to [B, out]. Autograd knows nothing of it."""
+        x = x.detach()
         self._make_room(x)
         self._inputs = [x]
         for weight, bias, room in zip(self._weights, self._biases, self._rooms[0], strict=False):
@@ -39,22 +42,46 @@ class Layers:
         return torch.addmm(self._biases[-1], x, self._weights[-1].t())
 
     @torch.no_grad()
-    def backward(self, slope: Tensor, *, parameters: bool, inputs: bool) -> Tensor | None:
+    def backward(self, slope: Tensor, *, parameters: bool, inputs: bool, pair: Pair = ALONE) -> Tensor | None:
         """From the slope of a loss over the outputs [B, out]: the parameters' gradients are set to theirs (not added
         to), that of the inputs is returned; each where it is asked for. What is returned lives until the next call."""
-        for index in range(len(self._weights) - 1, -1, -1):
-            x = self._inputs[index]
-            if parameters:
-                weight, bias = self._slopes[index]
-                torch.mm(slope.t(), x, out=weight)
-                torch.sum(slope, 0, out=bias)
-            if index or inputs:
-                slope = torch.mm(slope, self._weights[index], out=self._rooms[1][index])
-            if index and self._tanh:
-                torch.ops.aten.tanh_backward.grad_input(slope, x, grad_input=slope)
-            elif index:
-                torch.ops.aten.threshold_backward.grad_input(slope, x, 0, grad_input=slope)
-        return slope if inputs else None
+        top = self._head
+        if not (parameters and top):
+            return self._down(top, slope, below=top + 1 if parameters else 0, inputs=inputs)
+        inner = self._pass(top, slope)
+
+        def learn() -> None:
+            self._learn(top, slope)
+            self._learn(top - 1, inner)
+
+        return pair.both(learn, lambda: self._down(top - 1, inner, below=top - 1, inputs=inputs))[1]
+
+    def _down(self, index: int, slope: Tensor, *, below: int, inputs: bool) -> Tensor | None:
+        """From the slope over what a layer gives, to the inputs. Layers below the given one learn on the way."""
+        while index or inputs:
+            if index < below:
+                self._learn(index, slope)
+            slope = self._pass(index, slope)
+            if not index:
+                return slope
+            index -= 1
+        if below:
+            self._learn(0, slope)
+        return None
+
+    def _learn(self, index: int, slope: Tensor) -> None:
+        weight, bias = self._grads[index]
+        torch.mm(slope.t(), self._inputs[index], out=weight)
+        torch.sum(slope, 0, out=bias)
+
+    def _pass(self, index: int, slope: Tensor) -> Tensor:
+        """The slope over what the layer before gives (before its activation), or over the inputs."""
+        found = torch.mm(slope, self._weights[index], out=self._rooms[1][index])
+        if index and self._tanh:
+            torch.ops.aten.tanh_backward.grad_input(found, self._inputs[index], grad_input=found)
+        elif index:
+            torch.ops.aten.threshold_backward.grad_input(found, self._inputs[index], 0, grad_input=found)
+        return found
 
     def _make_room(self, x: Tensor) -> None:
         if not self._rooms[1] or len(self._rooms[1][0]) != len(x):

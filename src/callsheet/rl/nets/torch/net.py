@@ -101,14 +101,17 @@ class TorchNet:
             return Categorical(policy, masks)
         return Gaussian(policy, self.parameters["policy.log_std"], self._scale)
 
-    def squashed(self, obs: Mapping[str, Tensor]) -> SquashedGaussian:
-        """A soft actor-critic's distribution over actions."""
+    def squashed(self, policy: Tensor) -> SquashedGaussian:
+        """Of a soft actor-critic's `Output.policy`."""
         assert self._scale is not None
-        mean, log_std = self.forward(obs).policy.chunk(2, dim=-1)
+        mean, log_std = policy.chunk(2, dim=-1)
         return SquashedGaussian(mean, log_std.clamp(LEAST_LOG_STD, MOST_LOG_STD), self._scale)
 
-    def looked_at(self, obs: Mapping[str, Tensor], action: Tensor) -> Tensor:
-        """What a soft actor-critic's critics (`Layers`) begin with, [..., width]; actions are in the environment's units."""
+    def seen(self, obs: Mapping[str, Tensor], action: Tensor | None = None) -> Tensor:
+        """What the `Layers` of a soft actor-critic begin with, [..., width]: those of its policy, or with an action (in the
+        environment's units) those of its critics."""
+        if action is None:
+            return self._see("policy", obs, self._join(obs))
         assert self._scale is not None
         return self._see("q", obs, self._join(obs, self._scale.inside(action)))
 
