@@ -1,7 +1,7 @@
 """Our side of `learning.py`.
 
 learning_ours.py cartpole SEED    PPO to a mean return of 475, one learner, two actors, as processes
-learning_ours.py pong-sampling    random actions, delivered to a reader
+learning_ours.py pong-sampling [ENV]   random actions, delivered to a reader (ALE/Pong-v5, or envpool:Pong-v5)
 learning_ours.py pong             PPO on Pong
 learning_ours.py halfcheetah SEED [STEPS]   SAC on HalfCheetah, one actor
 """
@@ -77,7 +77,7 @@ def halfcheetah(seed: str, steps: str = "100000") -> None:
     report("Callsheet", sampled=found["return"], steps_per_s=speed, steps=found["steps"])
 
 
-def pong_sampling() -> None:
+def pong_sampling(env: str = "ALE/Pong-v5") -> None:
     """An actor's environments, with random actions, written to a reader in this process."""
     import numpy as np
 
@@ -87,7 +87,7 @@ def pong_sampling() -> None:
         Context(addresses={"t": "127.0.0.1:0"}, plaintext=True, role="learner") as here,
         TrajectoryReader(here, "t", axis=1) as reader,
     ):
-        child = subprocess.Popen([sys.executable, __file__, "play", reader.address])
+        child = subprocess.Popen([sys.executable, __file__, "play", reader.address, env])
         try:
             reader.read(4)
             begun, steps = time.perf_counter(), 0
@@ -101,14 +101,14 @@ def pong_sampling() -> None:
     os._exit(0)
 
 
-def play(address: str) -> None:
+def play(address: str, env: str) -> None:
     """Eight games at once, sixteen steps a rollout."""
     import numpy as np
 
     from callsheet.rl.envs import make
     from callsheet.runtime import Context, Schema, TrajectoryWriter
 
-    games = make("ALE/Pong-v5", 8, seed=0)
+    games = make(env, 8, seed=0)
     games.reset()
     chance = np.random.default_rng(0)
     with Context(addresses={"t": address}, plaintext=True, role="actor") as here:

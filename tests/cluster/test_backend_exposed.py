@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Callable
+from urllib.error import URLError
 
 from backendrun import begin, callsheet, cloud, folder, python, until_running
-from kube import Kube
+from kube import Kube, eventually
 
 from callsheet.backends.kubernetes.run import KubernetesRun
 
@@ -48,8 +49,16 @@ def test_every_way_to_expose_an_endpoint_ends_at_an_address(
     until_running(run)
 
     found = shown(namespace, run)
-    with urllib.request.urlopen(f"http://{found['web']}", timeout=20) as answer:
-        assert answer.read() == b"hello"
+
+    def answers() -> bool:
+        # A container that runs may not listen yet, and the nodes learn later than we that it is ready.
+        try:
+            with urllib.request.urlopen(f"http://{found['web']}", timeout=20) as answer:
+                return bool(answer.read() == b"hello")
+        except URLError:
+            return False
+
+    eventually(answers)
     assert (found["big"], found["page"]) == ("waiting for an address",) * 2
     assert found["own"] == f"exp-own:8083 in the cluster; here with `callsheet port-forward {run.id} own`"
 

@@ -49,10 +49,13 @@ def client(kube: Kube, *words: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_port_of_a_replica_is_reached_from_this_machine(begin: Begin, namespace: Kube) -> None:
-    run = begin(
-        {"name": "board", "command": python(WEB), "exposes": [{"name": "web", "port": 8080}]},
-        {"name": "quiet", "command": python(FOREVER)},
-    )
+    board = {
+        "name": "board",
+        "command": python(WEB),
+        "exposes": [{"name": "web", "port": 8080}],
+        "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1},
+    }
+    run = begin(board, {"name": "quiet", "command": python(FOREVER)})
     until_running(run)
     with client(namespace, "port-forward", run.id) as process:
         assert process.stdout is not None
