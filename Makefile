@@ -12,18 +12,17 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The environment is made anew when the list of dependencies changes. $(1): the extras that it is made with; $(2): what they
-# are, in words; $(3): more of pip's options.
+# are, in words.
 define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Callsheet needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.11 ..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot make virtual environments (on Debian: apt-get install python3-venv)"; exit 1; }
 	@echo "installing Callsheet with $(2) into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(3) --editable '.[$(1)]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(1)]'
 	@touch $@
 endef
 
-# Most modules of these packages are never imported: each is compiled when it is.
 $(STAMP): pyproject.toml constraints.txt
-	$(call install,dev,its development tools and PyTorch (some gigabytes),--no-compile)
+	$(call install,dev,its development tools and PyTorch (some gigabytes))
 
 # Who only wants to see it run needs no development tools.
 $(DEMO): pyproject.toml constraints.txt
