@@ -396,6 +396,20 @@ def test_layers_go_forward_and_back_as_autograd_would(activation: str, hidden: t
                     assert back is None
 
 
+def test_a_seed_starts_the_same_network_however_many_cores_there_are() -> None:
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            net = TorchNet(REACHER, Network(head="soft-actor-critic"), generator=generator())
+            assert torch.get_num_threads() == threads
+            found.append(net.parameters.values)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*found)
+
+
 def test_the_same_seed_starts_the_same_network() -> None:
     network = Network(embed=64)
     one, two, other = (TorchNet(PONG, network, generator=generator(seed)) for seed in (1, 1, 2))

@@ -1,7 +1,8 @@
 """Two things at the same time, where there is a core for each.
 
 A matrix product of 256 rows is too small to be cut in two: PyTorch's threads wait for each other a hundred times in an
-update, and any other process on their cores holds both up. Two critics are two tracks that meet four times.
+update, and any other process on their cores holds both up. An update of two critics and a policy is two
+tracks that meet five times.
 """
 
 from __future__ import annotations

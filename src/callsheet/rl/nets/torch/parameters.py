@@ -32,8 +32,11 @@ class Parameters:
         self._layout = layout
         start = torch.zeros(layout.size)
         if generator is not None:
+            threads = torch.get_num_threads()
+            torch.set_num_threads(1)  # a seed gives the same numbers, however many cores there are
             for one, view in _views(layout, start):
                 _begin(one, view, generator)
+            torch.set_num_threads(threads)
         self.values = start.to(device)
         """All parameters, flat. Change it under `torch.no_grad` or through an optimiser."""
         self.grads = torch.zeros_like(self.values) if trained else torch.zeros(0)
