@@ -78,7 +78,7 @@ def halfcheetah(seed: str, steps: str = "100000") -> None:
 
 
 def pong_sampling(env: str = "ALE/Pong-v5") -> None:
-    """An actor's environments, with random actions, written to a reader in this process."""
+    """Random actions in the environments of two actors, a core each, written to a reader in this process."""
     import numpy as np
 
     from callsheet.runtime import Context, TrajectoryReader
@@ -87,7 +87,10 @@ def pong_sampling(env: str = "ALE/Pong-v5") -> None:
         Context(addresses={"t": "127.0.0.1:0"}, plaintext=True, role="learner") as here,
         TrajectoryReader(here, "t", axis=1) as reader,
     ):
-        child = subprocess.Popen([sys.executable, __file__, "play", reader.address, env])
+        command = [sys.executable, __file__, "play", reader.address, env]
+        actors = [
+            subprocess.Popen([*command, str(n)], env=os.environ | {"OMP_NUM_THREADS": "1"}) for n in range(2)
+        ]
         try:
             reader.read(4)
             begun, steps = time.perf_counter(), 0
@@ -96,29 +99,30 @@ def pong_sampling(env: str = "ALE/Pong-v5") -> None:
                 steps += int(np.prod(batch["reward"].shape))
             took = time.perf_counter() - begun
         finally:
-            child.kill()
+            for actor in actors:
+                actor.kill()
     report("Callsheet", steps_per_s=steps / took)
     os._exit(0)
 
 
-def play(address: str, env: str) -> None:
-    """Eight games at once, sixteen steps a rollout."""
+def play(address: str, env: str, index: str) -> None:
+    """Four games at once, sixteen steps a rollout."""
     import numpy as np
 
     from callsheet.rl.envs import make
     from callsheet.runtime import Context, Schema, TrajectoryWriter
 
-    games = make(env, 8, seed=0)
+    games = make(env, 4, seed=int(index))
     games.reset()
-    chance = np.random.default_rng(0)
-    with Context(addresses={"t": address}, plaintext=True, role="actor") as here:
+    chance = np.random.default_rng(int(index))
+    with Context(addresses={"t": address}, plaintext=True, role="actor", index=int(index)) as here:
         shape = games.spaces.observations["observation"].shape
-        sample = {"obs": np.zeros((16, 8, *shape), np.uint8), "reward": np.zeros((16, 8), np.float32)}
+        sample = {"obs": np.zeros((16, 4, *shape), np.uint8), "reward": np.zeros((16, 4), np.float32)}
         with TrajectoryWriter(here, "t", Schema.of(sample), ahead=4) as writer:
             while True:
                 with writer.rollout() as arrays:
                     for t in range(16):
-                        step = games.step(chance.integers(0, 6, 8))
+                        step = games.step(chance.integers(0, 6, 4))
                         arrays["obs"][t] = step.observations["observation"]
                         arrays["reward"][t] = step.rewards
 
