@@ -13,7 +13,7 @@ from torch import distributions as reference
 
 from callsheet.rl.distributions import numpy as of_numpy
 from callsheet.rl.distributions import torch as of_torch
-from callsheet.rl.distributions.scaling import Scaling
+from callsheet.rl.distributions.scaling import LEAST_LOG_STD, MOST_LOG_STD, Scaling
 from callsheet.rl.spaces import Continuous
 
 ARM = Continuous((-2.0, 0.0, -math.inf), (2.0, 10.0, math.inf))
@@ -140,8 +140,26 @@ def test_the_log_probability_of_a_squashed_sample_is_that_of_what_was_drawn() ->
     mean = torch.randn(64, 3, generator=torch.Generator().manual_seed(1))
     scaling = Scaling.of(Continuous((-1.0,) * 3, (1.0,) * 3))
     found = of_torch.SquashedGaussian(mean, torch.full_like(mean, -1.0), scale_of(scaling))
-    action, logp = found.sample(torch.Generator().manual_seed(2))
-    np.testing.assert_allclose(logp, found.log_prob(torch.atanh(action)), rtol=1e-3, atol=1e-3)
+    drawn = found.draw(torch.randn(64, 3, generator=torch.Generator().manual_seed(2)))
+    np.testing.assert_allclose(drawn.logp, found.log_prob(torch.atanh(drawn.action)), rtol=1e-3, atol=1e-3)
+
+
+def test_a_squashed_samples_way_back_is_that_of_autograd() -> None:
+    chance = torch.Generator().manual_seed(1)
+    noise, over_inside = torch.randn(2, 64, 3, generator=chance).unbind()
+    out = (
+        3 * torch.randn(64, 6, generator=chance)
+    ).requires_grad_()  # some deviations are held at their limit
+    mean, log_std = out.chunk(2, dim=-1)
+    clamped = log_std.clamp(LEAST_LOG_STD, MOST_LOG_STD)
+    assert not torch.equal(clamped, log_std)
+    scale = scale_of(Scaling.of(ARM))
+    found = of_torch.SquashedGaussian(mean, clamped, scale)
+    drawn = found.draw(noise)
+    torch.testing.assert_close(drawn.action, scale.outside(drawn.inside))
+    over_logp = torch.tensor([0.3])
+    (wanted,) = torch.autograd.grad((drawn.inside * over_inside).sum() + (drawn.logp * over_logp).sum(), out)
+    torch.testing.assert_close(found.back(drawn, over_inside, over_logp), wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("x", [-40.0, -10.0, 0.0, 10.0, 40.0])

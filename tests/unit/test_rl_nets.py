@@ -353,10 +353,10 @@ def test_sac_sees_images_together_with_its_action() -> None:
     spaces = Spaces(PONG.observations, Continuous((-1.0,), (1.0,)))
     net = TorchNet(spaces, Network(head="soft-actor-critic", hidden=(32,), embed=16), generator=generator())
     obs = tensors(observe(spaces, 4))
-    action, logp = net.squashed(net.forward(obs).policy).sample(generator())
-    seen = net.seen(obs, action)
+    drawn = net.squashed(net.forward(obs).policy).draw(torch.randn(4, 1, generator=generator()))
+    seen = net.seen(obs, drawn.action)
     assert seen.shape == (4, 16 + 1)
-    (logp.mean() - seen.sum()).backward()
+    (drawn.logp.mean() - seen.sum()).backward()
     for part in ("policy", "q"):
         assert net.parameters.part(part)[1].abs().sum() > 0
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from callsheet.errors import UserError
+from callsheet.rl.distributions.torch import Drawn
 from callsheet.rl.nets.numpy import NumpyPolicy
 from callsheet.rl.nets.shape import Network
-from callsheet.rl.nets.torch import ALONE, Pair
+from callsheet.rl.nets.torch import ALONE, Pair, TorchNet
 from callsheet.rl.sac.config import Config
 from callsheet.rl.sac.critics import Critics
 from callsheet.rl.sac.learner import SAC
-from callsheet.rl.sac.losses import critic_loss, policy_loss, targets, temperature_loss
+from callsheet.rl.sac.losses import critic_loss, critic_slope, policy_loss, targets, temperature_loss
 from callsheet.rl.spaces import Array, Continuous, Discrete, Spaces
 
 SPACES = Spaces({"observation": Array("float32", (3,))}, Continuous((-2.0, 0.0), (2.0, 1.0)))
@@ -51,9 +53,11 @@ def test_targets_believe_the_critic_that_hopes_for_less_and_reward_randomness() 
 
 
 def test_both_critics_share_one_loss() -> None:
-    values = torch.tensor([[1.0, 2.0], [3.0, 0.0]])
+    values, target = torch.tensor([[1.0, 2.0], [3.0, 0.0]], requires_grad=True), torch.tensor([0.0, 2.0])
+    loss = critic_loss(values, target)
     # Half of the mean of (1, 0), and half of the mean of (9, 4).
-    assert critic_loss(values, torch.tensor([0.0, 2.0])).item() == 0.5 * 0.5 + 0.5 * 6.5
+    assert loss.item() == 0.5 * 0.5 + 0.5 * 6.5
+    assert torch.equal(critic_slope(values.detach(), target), torch.autograd.grad(loss, values)[0])
 
 
 def test_the_policy_wants_value_and_randomness() -> None:
@@ -100,23 +104,73 @@ def test_the_two_critics_are_two_networks_and_each_learns_its_own() -> None:
     assert values.shape == (2, 5)
     assert (values[0] - values[1]).abs().max() > 1e-3
     net.parameters.zero()
-    critics.learn(torch.stack((torch.ones(5), torch.zeros(5))), seen)
+    critics.learn(0, torch.ones(5), inputs=False)
     for name, parameter in net.parameters.named.items():
         assert parameter.grad is not None
         assert bool(parameter.grad.any()) == name.startswith("q.1."), name
+    values, grads = net.parameters.part("q")
+    assert grads[critics.parts[0]].any()
+    assert not grads[critics.parts[1]].any()
+    assert [part.stop - part.start for part in critics.parts] == [len(values) // 2] * 2
 
 
-def test_critics_pass_the_blame_on_and_stay_as_they_are() -> None:
+def test_critics_tell_what_would_be_better_and_stay_as_they_are() -> None:
     net = make()._net
     critics = Critics(net)
     seen = torch.randn(5, 5)
-    before = critics.values(seen).detach()
     net.parameters.zero()
-    back = critics.blame(torch.ones(2, 5)).clone()
+    for which in (0, 1):
+        before, slope = critics.judge(which, seen)
+        assert torch.equal(before, critics.values(seen)[which])
+        step = slope.clone()
+        after, _ = critics.judge(which, seen + 1e-3 * step)
+        torch.testing.assert_close((after - before) / 1e-3, step.square().sum(-1), rtol=2e-2, atol=1e-2)
     assert not net.parameters.grads.any()
-    after = critics.values(seen + 1e-3 * back).detach()
-    slope = (after - before).sum() / 1e-3
-    torch.testing.assert_close(slope, back.square().sum(), rtol=1e-2, atol=1e-2)
+
+
+def test_an_update_is_what_autograd_makes_of_the_losses() -> None:
+    """One whole update again, written as the paper has it: losses, `backward`, PyTorch's own Adam."""
+    learner, again = make(), make()
+    net, target = again._net, again._target
+    data = {name: torch.from_numpy(array) for name, array in batch().items()}
+    now, later = torch.randn(2, 16, 2, generator=torch.Generator().manual_seed(1)).unbind()
+    named = net.parameters.named
+
+    def critics(of: TorchNet, obs: Tensor, action: Tensor) -> Tensor:
+        x = of.seen({"observation": obs}, action)
+        found = []
+        for name in ("q.1", "q.2"):
+            weight, bias = (of.parameters[f"{name}.mlp.0.{what}"] for what in ("weight", "bias"))
+            hidden = torch.relu(x @ weight.t() + bias)
+            found.append(
+                hidden @ of.parameters[f"{name}.head.weight"][0] + of.parameters[f"{name}.head.bias"]
+            )
+        return torch.stack(found)
+
+    def play(obs: Tensor, noise: Tensor) -> Drawn:
+        return net.squashed(net.forward({"observation": obs}).policy).draw(noise)
+
+    q = [leaf for name, leaf in named.items() if name.startswith("q.")]
+    policy = [leaf for name, leaf in named.items() if name.startswith("policy.")]
+    with torch.no_grad():
+        after = play(data["next.observation"], later)
+        hoped = critics(target, data["next.observation"], after.action)
+        wanted = targets(data["reward"], data["discount"], hoped, after.logp, 1.0)
+    loss = critic_loss(critics(net, data["obs.observation"], data["action"]), wanted)
+    for leaf, grad in zip(q, torch.autograd.grad(loss, q), strict=True):
+        leaf.grad = grad
+    torch.optim.Adam(q, lr=3e-4).step()
+    drawn = play(data["obs.observation"], now)
+    mine = policy_loss(critics(net, data["obs.observation"], drawn.action), drawn.logp, 1.0)
+    for leaf, grad in zip(policy, torch.autograd.grad(mine, policy), strict=True):
+        leaf.grad = grad
+    torch.optim.Adam(policy, lr=3e-4).step()
+
+    told = learner.update(batch())
+    assert told["loss"] == pytest.approx(loss.item(), rel=1e-5)
+    assert told["policy_loss"] == pytest.approx(mine.item(), rel=1e-5)
+    for name, leaf in learner._net.parameters.named.items():
+        torch.testing.assert_close(leaf, named[name], rtol=1e-4, atol=2e-6, msg=name)
 
 
 def test_two_threads_give_what_one_gives() -> None:
@@ -146,7 +200,7 @@ def test_what_goes_wrong_in_either_of_two_threads_comes_out_when_both_are_over()
     assert done == ["here", "here", "there"]
 
 
-def test_pictures_learn_from_the_critics_loss_and_not_from_the_policys() -> None:
+def test_pictures_are_learnt_too() -> None:
     spaces = Spaces({"observation": Array("uint8", (84, 84, 4))}, SPACES.action)
     learner = SAC(spaces, Config(network=Network(head="soft-actor-critic", hidden=(8,), embed=8)), seed=1)
     rng = np.random.default_rng(0)
@@ -156,11 +210,10 @@ def test_pictures_learn_from_the_critics_loss_and_not_from_the_policys() -> None
     before = parts(learner)
     learner.update(data)
     after = parts(learner)
-    moved = [
-        name for name in after if name.startswith("net/q.nature") and (after[name] != before[name]).any()
-    ]
-    assert moved
-    assert not any(learner._fixed.parameters[name].requires_grad for name in learner._fixed.parameters.named)
+    for part in ("net/q.nature", "net/policy.nature", "target/q.nature"):
+        names = [name for name in after if name.startswith(part)]
+        assert names
+        assert any((after[name] != before[name]).any() for name in names), part
 
 
 def test_what_is_rewarded_becomes_the_policy() -> None:

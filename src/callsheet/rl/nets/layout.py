@@ -74,7 +74,7 @@ class Layout:
         start = stop = -1
         offset = 0
         for one in self.parameters:
-            if one.name.split(".", 1)[0] in names:
+            if one.name.startswith(tuple(f"{name}." for name in names)):
                 start = offset if start < 0 else start
                 stop = offset + one.size
             offset += one.size

@@ -12,8 +12,9 @@ class Config(Settings, frozen=True, kw_only=True):
 
     environments: int = 1
     """Environments of each actor."""
-    rollout: int = 1
-    """Steps of each environment after which an actor hands its transitions over and looks for a newer policy."""
+    rollout: int = 8
+    """Steps of each environment after which an actor hands its transitions over and looks for a newer policy. One by one
+    they cost more than the steps themselves."""
     batch: int = 256
     """Transitions of one update."""
     updates_per_step: float = 1.0
@@ -36,7 +37,7 @@ class Config(Settings, frozen=True, kw_only=True):
     """How much randomness is worth at first, beside rewards."""
     target_entropy: float | None = None
     """The randomness that the temperature aims at; null: minus 1 for each number of an action."""
-    publish_every: int = 2
+    publish_every: int = 4
     """Updates after which actors get a new policy."""
     network: Network = Network(head="soft-actor-critic")
     """The shape of policy and critics."""

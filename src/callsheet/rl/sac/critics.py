@@ -1,4 +1,4 @@
-"""The two critics, side by side where there is a core for each."""
+"""The two critics: each learns and judges by itself, so that they can do it side by side."""
 
 from __future__ import annotations
 
@@ -6,37 +6,32 @@ import torch
 from torch import Tensor
 
 from callsheet.rl.nets.layout import CRITICS
-from callsheet.rl.nets.torch import ALONE, Layers, Pair, TorchNet
+from callsheet.rl.nets.torch import Layers, TorchNet
 
 
 class Critics:
     """Both critics of a network. They begin with what `TorchNet.seen` gives; gradients end there too."""
 
     def __init__(self, net: TorchNet) -> None:
-        self._first, self._second = (Layers(net.parameters, name, net.network) for name in CRITICS)
+        self._layers = tuple(Layers(net.parameters, name, net.network) for name in CRITICS)
+        first = net.layout.part("q").start
+        wheres = [net.layout.part(name) for name in CRITICS]
+        self.parts = tuple(slice(one.start - first, one.stop - first) for one in wheres)
+        """Where the parameters of each lie among those of "q"."""
 
-    def values(self, seen: Tensor, pair: Pair = ALONE) -> Tensor:
-        """[2, B], as if they came from nowhere: `learn` and `blame` take what a loss says about them."""
-        found = pair.both(lambda: self._first.forward(seen), lambda: self._second.forward(seen))
-        return torch.cat(found, dim=1).t().contiguous().requires_grad_()
+    def values(self, seen: Tensor) -> Tensor:
+        """[2, B]."""
+        return torch.stack([layers.forward(seen).squeeze(-1) for layers in self._layers])
 
-    def learn(self, slope: Tensor, seen: Tensor, pair: Pair = ALONE) -> None:
-        """Set the gradients of both, from a loss's slope over their last values; pass it on to what they saw, if that
-        was learnt too (as pictures are)."""
-        back = self._backward(slope, pair, parameters=True, inputs=seen.requires_grad)
-        if back is not None:
-            seen.backward(back)  # type: ignore[no-untyped-call]
+    def learn(self, which: int, slope: Tensor, *, inputs: bool) -> Tensor | None:
+        """Set the gradients of one, from a loss's slope [B] over its last values; and give that over what it saw, if
+        it is asked for."""
+        return self._layers[which].backward(slope.unsqueeze(-1), parameters=True, inputs=inputs)
 
-    def blame(self, slope: Tensor, pair: Pair = ALONE) -> Tensor:
-        """The slope over what both saw, [B, width]; they themselves are taken as they are."""
-        back = self._backward(slope, pair, parameters=False, inputs=True)
+    def judge(self, which: int, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """Values [B] of one, and their slopes over what it saw [B, width]; it stays as it is. The slopes live until it
+        is called again."""
+        values = self._layers[which].forward(seen)
+        back = self._layers[which].backward(torch.ones_like(values), parameters=False, inputs=True)
         assert back is not None
-        return back
-
-    def _backward(self, slope: Tensor, pair: Pair, *, parameters: bool, inputs: bool) -> Tensor | None:
-        one, two = slope.unsqueeze(-1)
-        first, second = pair.both(
-            lambda: self._first.backward(one, parameters=parameters, inputs=inputs),
-            lambda: self._second.backward(two, parameters=parameters, inputs=inputs),
-        )
-        return None if first is None or second is None else first.add_(second)
+        return values.squeeze(-1), back

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 
 import numpy as np
@@ -10,12 +9,13 @@ import torch
 from torch import Tensor
 
 from callsheet.errors import UserError
+from callsheet.rl.distributions.torch import Drawn, SquashedGaussian
 from callsheet.rl.envs.share import processors
 from callsheet.rl.learner import Arrays, flat, group
 from callsheet.rl.nets.torch import Adam, Layers, Pair, TorchNet, tensors
 from callsheet.rl.sac.config import Config
 from callsheet.rl.sac.critics import Critics
-from callsheet.rl.sac.losses import critic_loss, policy_loss, targets, temperature_loss
+from callsheet.rl.sac.losses import critic_loss, critic_slope, policy_loss, targets, temperature_loss
 from callsheet.rl.spaces import Continuous, Spaces
 
 
@@ -40,8 +40,6 @@ class SAC:
         )
         """For observations, and for those that came after them."""
         self._critics = Critics(self._net)
-        self._fixed = _fixed(self._net)
-        """As the policy's loss sees what the critics see: their gradients are not wanted then."""
         self._target = TorchNet(spaces, config.network, device=device, trained=False)
         self._target.parameters.values.copy_(self._net.parameters.values)
         self._late = Critics(self._target)
@@ -61,46 +59,82 @@ class SAC:
         data = tensors({name: array for name, array in batch.items() if array.ndim}, self._net.device)
         obs = {key: data[f"obs.{key}"] for key in self._keys}
         temperature = self._log_temperature.exp()
+        now, later = torch.randn(
+            2, *data["action"].shape, generator=self._noise, device=self._net.device
+        ).unbind()
         self._net.parameters.zero()
         seen, judged = self._net.seen(obs), self._net.seen(obs, data["action"])
-        target, (said, values) = self._pair.both(
-            lambda: self._targets(data, temperature),
-            lambda: (self._policy.forward(seen), self._critics.values(judged)),
+        target, (policy, drawn, values) = self._pair.both(
+            lambda: self._targets(data, later, temperature),
+            lambda: (*self._play(seen, now), self._critics.values(judged)),
         )
-        critic = critic_loss(values, target)
-        self._critics.learn(torch.autograd.grad(critic, values)[0], judged, self._pair)
-        self._critic_adam.step()
-        action, logp = self._net.squashed(said.requires_grad_()).sample(self._noise)
-        judged = self._fixed.seen(obs, action)
-        values = self._critics.values(judged, self._pair)
-        loss = policy_loss(values, logp, temperature)
-        blame = self._critics.blame(torch.autograd.grad(loss, values, retain_graph=True)[0], self._pair)
-        slope = torch.autograd.grad([loss, judged], said, [torch.ones_like(loss), blame])[0]
+        chosen, slopes = self._learn_and_judge(obs, judged, critic_slope(values, target), drawn.action)
+        loss = policy_loss(chosen, drawn.logp, temperature)
+        # Of two values the smaller one counts, with the slope of the critic who said so.
+        over_action = torch.where((chosen[0] < chosen[1]).unsqueeze(-1), *slopes) / -len(drawn.logp)
+        slope = policy.back(drawn, over_action, temperature / len(drawn.logp))
         back = self._policy.backward(slope, parameters=True, inputs=seen.requires_grad, pair=self._pair)
         if back is not None:
             seen.backward(back)  # type: ignore[no-untyped-call]
         self._policy_adam.step()
-        entropy = self._adjust(logp)
-        with torch.no_grad():
-            followed, _ = self._target.parameters.part("q")
-            followed.lerp_(self._net.parameters.part("q")[0], self._config.tau)
-        told = {"loss": critic, "policy_loss": loss, "temperature": temperature, "entropy": entropy}
-        return {name: float(value.detach()) for name, value in told.items()}
+        entropy = self._adjust(drawn.logp)
+        told = {"loss": critic_loss(values, target), "policy_loss": loss}
+        told |= {"temperature": temperature, "entropy": entropy}
+        return {name: float(value) for name, value in told.items()}
+
+    def _play(self, seen: Tensor, noise: Tensor) -> tuple[SquashedGaussian, Drawn]:
+        """The policy's own actions."""
+        policy = self._net.squashed(self._policy.forward(seen))
+        return policy, policy.draw(noise)
 
     @torch.no_grad()
-    def _targets(self, data: dict[str, Tensor], temperature: Tensor) -> Tensor:
+    def _targets(self, data: dict[str, Tensor], noise: Tensor, temperature: Tensor) -> Tensor:
         after = {key: data[f"next.{key}"] for key in self._keys}
-        said = self._later.forward(self._net.seen(after))
-        action, logp = self._net.squashed(said).sample(self._noise)
-        values = self._late.values(self._target.seen(after, action))
-        return targets(data["reward"], data["discount"], values, logp, temperature)
+        drawn = self._net.squashed(self._later.forward(self._net.seen(after))).draw(noise)
+        values = self._late.values(self._target.seen(after, drawn.action))
+        return targets(data["reward"], data["discount"], values, drawn.logp, temperature)
+
+    def _learn_and_judge(
+        self, obs: dict[str, Tensor], judged: Tensor, slope: Tensor, action: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Each critic learns from its slope over what it said, and then judges the policy's own actions: values
+        [2, B], and for each critic the slopes [B, A] over actions between -1 and 1."""
+        critics, pictures = self._critics, judged.requires_grad
+        self._critic_adam.begin()
+        if pictures:  # what both see is learnt too, and must be before they look again
+            backs = self._pair.both(
+                lambda: critics.learn(0, slope[0], inputs=True),
+                lambda: critics.learn(1, slope[1], inputs=True),
+            )
+            judged.backward(backs[0] + backs[1])  # type: ignore[operator, no-untyped-call]
+            self._move(slice(None))
+        with torch.no_grad():
+            seen = self._net.seen(obs, action)
+
+        def track(which: int) -> tuple[Tensor, Tensor]:
+            if not pictures:
+                critics.learn(which, slope[which], inputs=False)
+                self._move(critics.parts[which])
+            return critics.judge(which, seen)
+
+        (one, first), (two, second) = self._pair.both(lambda: track(0), lambda: track(1))
+        begin = self._net.layout.inputs.width
+        actions = slice(begin, begin + action.shape[-1])
+        return torch.stack((one, two)), (first[:, actions], second[:, actions])
+
+    def _move(self, where: slice) -> None:
+        """An optimiser's step of the critics, which those that give the targets follow."""
+        self._critic_adam.move(where)
+        with torch.no_grad():
+            followed, _ = self._target.parameters.part("q")
+            followed[where].lerp_(self._net.parameters.part("q")[0][where], self._config.tau)
 
     def _adjust(self, logp: Tensor) -> Tensor:
         """A step of the temperature; its loss is a straight line, whose slope needs no autograd."""
         one = torch.ones((), device=logp.device)
         self._temperature_grad[0] = temperature_loss(one, logp, self._target_entropy)
         self._temperature_adam.step()
-        return -logp.detach().mean()
+        return -logp.mean()
 
     def snapshot(self) -> Arrays:
         """The policy's parameters."""
@@ -127,11 +161,3 @@ class SAC:
         self._temperature_adam.restore(group(arrays, "temperature_adam"))
         self._log_temperature.copy_(torch.from_numpy(np.array(arrays["temperature/log"])))
         self._noise.set_state(torch.from_numpy(np.array(arrays["chance/noise"])))
-
-
-def _fixed(net: TorchNet) -> TorchNet:
-    """The same network in the same memory, through which gradients pass to its inputs but not to its parameters."""
-    found = copy.copy(net)
-    found.parameters = copy.copy(net.parameters)
-    found.parameters.named = {name: leaf.detach() for name, leaf in net.parameters.named.items()}
-    return found

@@ -18,6 +18,11 @@ def critic_loss(values: Tensor, target: Tensor) -> Tensor:
     return (values - target).square().sum() * (0.5 / values.shape[1])
 
 
+def critic_slope(values: Tensor, target: Tensor) -> Tensor:
+    """Of `critic_loss`, over the values."""
+    return (values - target) / values.shape[1]
+
+
 def policy_loss(values: Tensor, logp: Tensor, temperature: float | Tensor) -> Tensor:
     """The policy's own actions should have a high value, and be random where that costs little."""
     return (temperature * logp - values.amin(0)).mean()

@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+_ALL = slice(None)
+
 
 class Adam:
     """Adam over flat values and gradients, as `Parameters` and its parts have them."""
@@ -42,12 +44,21 @@ class Adam:
         if clip is not None:
             norm = torch.linalg.vector_norm(self._grads)
             self._grads.mul_((clip / (norm + 1e-6)).clamp_(max=1.0))
+        self.begin()
+        self.move()
+        return norm
+
+    def begin(self) -> None:
+        """Begin a step that is done part by part, each by `move`."""
         self._steps.add_(1)
+
+    def move(self, where: slice = _ALL) -> None:
+        """The step of these parameters; different ones may move at the same time."""
         torch._fused_adam_(
-            [self._values],
-            [self._grads],
-            [self._mean],
-            [self._square],
+            [self._values[where]],
+            [self._grads[where]],
+            [self._mean[where]],
+            [self._square[where]],
             [],
             [self._steps],
             lr=self.lr,
@@ -58,7 +69,6 @@ class Adam:
             amsgrad=False,
             maximize=False,
         )
-        return norm
 
     def state(self) -> dict[str, NDArray[np.generic]]:
         """What a checkpoint needs: `mean`, `square` and `steps`. On a CPU these are views."""

@@ -22,6 +22,7 @@ class Layers:
         weights = [parameters.named[f"{one}.weight"] for one in names]
         biases = [parameters.named[f"{one}.bias"] for one in names]
         self._weights, self._biases = ([one.detach() for one in those] for those in (weights, biases))
+        self._turned = [one.t() for one in self._weights]
         self._grads = [(weight.grad, bias.grad) for weight, bias in zip(weights, biases, strict=True)]
         """Views of the network's flat gradients; None where it is not trained."""
         self._tanh = network.activation == "tanh"
@@ -35,11 +36,11 @@ class Layers:
         x = x.detach()
         self._make_room(x)
         self._inputs = [x]
-        for weight, bias, room in zip(self._weights, self._biases, self._rooms[0], strict=False):
-            torch.addmm(bias, x, weight.t(), out=room)
+        for turned, bias, room in zip(self._turned, self._biases, self._rooms[0], strict=False):
+            torch.addmm(bias, x, turned, out=room)
             x = room.tanh_() if self._tanh else room.relu_()
             self._inputs.append(x)
-        return torch.addmm(self._biases[-1], x, self._weights[-1].t())
+        return torch.addmm(self._biases[-1], x, self._turned[-1])
 
     @torch.no_grad()
     def backward(self, slope: Tensor, *, parameters: bool, inputs: bool, pair: Pair = ALONE) -> Tensor | None:
