@@ -146,8 +146,8 @@ def test_credentials_that_stay_refused_are_a_refusal(config: Path, server: Serve
     ("code", "said"),
     [
         ("import sys; sys.exit('your session has ended')", "failed with 1: your session has ended"),
-        ("print('{}')", "printed no token"),
-        ("print('hello')", "printed no token"),
+        ("print('{}')", "printed neither a token nor a certificate"),
+        ("print('hello')", "printed neither a token nor a certificate"),
     ],
 )
 def test_a_program_that_fails_is_named_with_what_it_said(

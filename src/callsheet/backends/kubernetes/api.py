@@ -159,7 +159,7 @@ class Api:
         what = f"read the log of the pod {pod}"
         request = self._http.build_request("GET", f"{self._path('Pod', pod)}/log", params=dict(params))
         with self._errors(what):
-            if not stream.is_straight(request):
+            if not stream.is_straight(self._connection, request):
                 async for piece in stream.in_thread(self.log(pod, params)):
                     yield piece
                 return

@@ -29,6 +29,10 @@ class Connection:
     """Name of the context; empty inside a pod."""
     namespace: str
     server: str
+    server_name: str | None
+    """Whom the server's certificate names, where that is not the host in its address."""
+    proxy: bool
+    """Whether the kubeconfig names a proxy on the way."""
 
 
 def connect(context: str = "", namespace: str = "") -> Connection:
@@ -45,14 +49,30 @@ def connect(context: str = "", namespace: str = "") -> Connection:
     access = kubeconfig.read(context)
     server = str(access.cluster.get("server") or "http://localhost:8080")
     verify = credentials.trust(access.cluster, access.user)
-    http = httpx2.Client(
-        base_url=server,
-        verify=verify,
-        auth=credentials.identity(access.user),
-        timeout=httpx2.Timeout(TIMEOUT),
-        # One connection for each log that is followed.
-        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=32),
-    )
-    made = Connection(http, verify, access.context, namespace or access.namespace, server)
+    name = str(access.cluster.get("tls-server-name") or "") or None
+    proxy = access.cluster.get("proxy-url")
+
+    def call_it_by_name(request: httpx2.Request) -> None:
+        request.extensions["sni_hostname"] = name
+
+    try:
+        http = httpx2.Client(
+            base_url=server,
+            verify=verify,
+            auth=credentials.identity(access.cluster, access.user, verify),
+            timeout=httpx2.Timeout(TIMEOUT),
+            # One connection for each log that is followed.
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=32),
+            proxy=proxy or None,
+            event_hooks={"request": [call_it_by_name]} if name else None,
+        )
+    except (ValueError, ImportError) as error:
+        if not proxy:
+            raise
+        raise UserError(
+            f"the proxy-url of the kubeconfig cannot be used: {error}",
+            fix="name a proxy http://host:port or https://host:port",
+        ) from None
+    made = Connection(http, verify, access.context, namespace or access.namespace, server, name, bool(proxy))
     weakref.finalize(made, http.close)
     return made

@@ -1,4 +1,4 @@
-"""Whom we trust and who we are: certificates, tokens, and programs that give tokens, as a kubeconfig names them."""
+"""Whom we trust and who we are: certificates, tokens, and programs that give either, as a kubeconfig names them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from callsheet.errors import UserError
 
 _EXEC = "client.authentication.k8s.io/"
 _SEE = "see: kubectl config view"
+_TOLD = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url")
+"""What a program is told of its cluster, where the kubeconfig wishes so."""
 
 
 def trust(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
@@ -32,14 +35,7 @@ def trust(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext
             made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
         certificate, key = _text(user, "client-certificate-data"), _text(user, "client-key-data")
         if certificate or key:
-            # The interpreter takes them from files alone: one that only we can read, for a moment.
-            with tempfile.TemporaryDirectory() as folder:
-                file = Path(folder, "client.pem")
-                file.touch(mode=0o600)
-                file.write_text(
-                    f"{certificate or _read(user, 'client-certificate')}\n{key or _read(user, 'client-key')}"
-                )
-                made.load_cert_chain(file)
+            _show(made, certificate or _read(user, "client-certificate"), key or _read(user, "client-key"))
         elif user.get("client-certificate"):
             made.load_cert_chain(user["client-certificate"], user.get("client-key"))
     except ssl.SSLError as error:
@@ -49,6 +45,16 @@ def trust(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext
             f"a certificate that the kubeconfig names cannot be read: {error}", fix=_SEE
         ) from None
     return made
+
+
+def _show(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Show this certificate to the cluster from now on."""
+    # The interpreter takes them from files alone: one that only we can read, for a moment.
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "client.pem")
+        file.touch(mode=0o600)
+        file.write_text(f"{certificate}\n{key}")
+        context.load_cert_chain(file)
 
 
 def _text(part: Mapping[str, Any], key: str) -> str | None:
@@ -66,14 +72,16 @@ def _read(part: Mapping[str, Any], key: str) -> str:
     return Path(part[key]).read_text(encoding="utf-8") if part.get(key) else ""
 
 
-def identity(user: Mapping[str, Any]) -> httpx2.Auth | None:
+def identity(
+    cluster: Mapping[str, Any], user: Mapping[str, Any], trusted: ssl.SSLContext
+) -> httpx2.Auth | None:
     """How each request says who we are; None where a certificate does, or nothing."""
     if user.get("tokenFile"):
         return Renewed(TokenFile(Path(user["tokenFile"])))
     if user.get("token"):
         return Token(user["token"])
     if user.get("exec"):
-        return Renewed(Program(user["exec"]))
+        return Renewed(Program(user["exec"], cluster, trusted))
     if user.get("username"):
         return httpx2.BasicAuth(user["username"], user.get("password") or "")
     if user.get("auth-provider"):
@@ -95,28 +103,37 @@ class Token(httpx2.Auth):
         yield request
 
 
+@dataclass(frozen=True, eq=False)
+class Fetched:
+    """What somebody gave us to show: each time something new, even if it is the same word."""
+
+    token: str
+    """Empty where it was a certificate."""
+
+
 class Renewed(httpx2.Auth):
     """A token that is fetched when it is first needed, and again when the cluster no longer takes it."""
 
-    def __init__(self, fetch: Callable[[], str]) -> None:
+    def __init__(self, fetch: Callable[[], Fetched]) -> None:
         self._fetch = fetch
-        self._token = ""
+        self._held: Fetched | None = None
         self._lock = threading.Lock()
 
     def sync_auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response]:
-        used = self._renewed("")
-        request.headers["Authorization"] = f"Bearer {used}"
+        used = self._show(request, None)
         response = yield request
         if response.status_code == 401:
-            request.headers["Authorization"] = f"Bearer {self._renewed(used)}"
+            self._show(request, used)
             yield request
 
-    def _renewed(self, refused: str) -> str:
-        """A token other than the refused one; requests that meet here at once fetch it once."""
+    def _show(self, request: httpx2.Request, refused: Fetched | None) -> Fetched:
+        """Something other than what was refused; requests that meet here at once fetch it once."""
         with self._lock:
-            if self._token == refused:
-                self._token = self._fetch()
-            return self._token
+            if self._held is None or self._held is refused:
+                self._held = self._fetch()
+            if self._held.token:
+                request.headers["Authorization"] = f"Bearer {self._held.token}"
+            return self._held
 
 
 class TokenFile:
@@ -125,10 +142,10 @@ class TokenFile:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def __call__(self) -> str:
+    def __call__(self) -> Fetched:
         """The token that it holds now."""
         try:
-            return self._path.read_text(encoding="utf-8").strip()
+            return Fetched(self._path.read_text(encoding="utf-8").strip())
         except OSError as error:
             raise UserError(
                 f"the token file that the kubeconfig names cannot be read: {error}", fix=_SEE
@@ -136,22 +153,50 @@ class TokenFile:
 
 
 class Program:
-    """A program that prints a token, such as those of the clouds."""
+    """A program that prints a token or a certificate, such as those of the clouds."""
 
-    def __init__(self, how: Mapping[str, Any]) -> None:
-        self._version = str(how.get("apiVersion") or "")
-        if not self._version.startswith(_EXEC):
+    def __init__(self, how: Mapping[str, Any], cluster: Mapping[str, Any], trusted: ssl.SSLContext) -> None:
+        version = str(how.get("apiVersion") or "")
+        if not version.startswith(_EXEC):
             raise UserError(
-                f"the kubeconfig's exec has the apiVersion {self._version!r}", fix=f"{_EXEC}v1 is known"
+                f"the kubeconfig's exec has the apiVersion {version!r}", fix=f"{_EXEC}v1 is known"
             )
+        self._asked: dict[str, Any] = {
+            "apiVersion": version,
+            "kind": "ExecCredential",
+            "spec": {"interactive": False},
+        }
+        if how.get("provideClusterInfo"):
+            self._asked["spec"]["cluster"] = {key: cluster[key] for key in _TOLD if cluster.get(key)}
         self._command = [str(how.get("command") or ""), *(str(word) for word in how.get("args") or [])]
         self._env = {str(item["name"]): str(item["value"]) for item in how.get("env") or []}
         self._hint = str(how.get("installHint") or "").strip()
+        self._trusted = trusted
 
-    def __call__(self) -> str:
-        """A fresh token."""
-        asked = {"apiVersion": self._version, "kind": "ExecCredential", "spec": {"interactive": False}}
-        env = os.environ | self._env | {"KUBERNETES_EXEC_INFO": json.dumps(asked)}
+    def __call__(self) -> Fetched:
+        """A fresh token; a certificate is shown by all connections that are made from now on."""
+        name = self._command[0]
+        try:
+            status = json.loads(self._run())["status"]
+            token, certificate = status.get("token"), status.get("clientCertificateData")
+            if not token and not certificate:
+                raise KeyError("token")
+            if certificate:
+                _show(self._trusted, certificate, status["clientKeyData"])
+        except ssl.SSLError as error:
+            raise UserError(
+                f"{name}, which gives your credentials, printed a certificate that cannot be used: {error}",
+                fix="log in again",
+            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise UserError(
+                f"{name}, which gives your credentials, printed neither a token nor a certificate with its key",
+                fix="log in again",
+            ) from None
+        return Fetched(str(token or ""))
+
+    def _run(self) -> bytes:
+        env = os.environ | self._env | {"KUBERNETES_EXEC_INFO": json.dumps(self._asked)}
         name = self._command[0]
         try:
             done = subprocess.run(
@@ -168,9 +213,4 @@ class Program:
                 f"{name}, which gives your credentials, failed with {done.returncode}: {said}",
                 fix="log in again",
             )
-        try:
-            return str(json.loads(done.stdout)["status"]["token"])
-        except (ValueError, KeyError, TypeError):
-            raise UserError(
-                f"{name}, which gives your credentials, printed no token", fix="log in again"
-            ) from None
+        return done.stdout

@@ -146,6 +146,7 @@ async def _ask(connection: Connection, request: httpx2.Request) -> tuple[Answer,
         url.host,
         url.port or (443 if secure else 80),
         ssl=connection.verify if secure else None,
+        server_hostname=connection.server_name if secure else None,
         limit=_PIECE,
     )
     try:
@@ -170,8 +171,10 @@ def _keep_alive(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def is_straight(request: httpx2.Request) -> bool:
+def is_straight(connection: Connection, request: httpx2.Request) -> bool:
     """Whether no proxy of the user's may stand between us and the server."""
+    if connection.proxy:
+        return False
     proxies = getproxies()
     there = request.url.scheme in proxies or "all" in proxies
     return not there or bool(proxy_bypass(request.url.host))
