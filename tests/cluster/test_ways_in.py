@@ -27,6 +27,8 @@ from callsheet.errors import UserError
 __all__ = ["begin", "cloud", "folder"]
 
 Config = dict[str, Any]
+Use = Callable[[Config], None]
+Check = Callable[[], None]
 
 
 class Relay:
@@ -85,7 +87,7 @@ def config(namespace: Kube) -> Config:
 
 
 @pytest.fixture
-def use(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Config], None]:
+def use(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Use:
     """Makes it the kubeconfig of what follows."""
 
     def write(config: Config) -> None:
@@ -115,14 +117,19 @@ def relay() -> Iterator[Callable[..., Relay]]:
         one.close()
 
 
-def all_verbs_work(run: KubernetesRun, namespace: Kube) -> None:
-    """Ordinary requests, a log that is followed and a stream in both directions, with the kubeconfig of now."""
-    until_running(run)
-    seen = KubernetesBackend(Place(namespace=namespace.namespace)).find(run.experiment)
-    assert seen.status().phase == "Running"
-    lines = seen.logs(LogQuery(follow=True))
-    assert next(iter(lines)).text == "up"
-    assert seen.exec(Target("worker", 0), ["true"]) == 0
+@pytest.fixture
+def all_verbs_work(begin: Callable[..., KubernetesRun], namespace: Kube) -> Check:
+    """Tries ordinary requests, a log that is followed and a stream in both directions, with the kubeconfig of then."""
+    run = begin({"name": "worker", "command": python(FOREVER)})
+
+    def check() -> None:
+        until_running(run)
+        seen = KubernetesBackend(Place(namespace=namespace.namespace)).find(run.experiment)
+        assert seen.status().phase == "Running"
+        assert next(iter(seen.logs(LogQuery(follow=True)))).text == "up"
+        assert seen.exec(Target("worker", 0), ["true"]) == 0
+
+    return check
 
 
 PROGRAM = """
@@ -135,13 +142,8 @@ print(json.dumps({"apiVersion": asked["apiVersion"], "kind": "ExecCredential", "
 
 
 def test_a_program_may_give_a_certificate(
-    begin: Callable[..., KubernetesRun],
-    namespace: Kube,
-    folder: Path,
-    config: Config,
-    use: Callable[[Config], None],
+    all_verbs_work: Check, folder: Path, config: Config, use: Use
 ) -> None:
-    run = begin({"name": "worker", "command": python(FOREVER)})
     user, status = config["user"], folder / "status.json"
     (folder / "login.py").write_text(PROGRAM)
     given = {
@@ -159,20 +161,15 @@ def test_a_program_may_give_a_certificate(
         "provideClusterInfo": True,
     }
     use(config | {"user": {"exec": how}})
-    all_verbs_work(run, namespace)
+    all_verbs_work()
     status.write_text(json.dumps(given | {"clientKeyData": "nonsense"}))
     with pytest.raises(UserError, match="printed a certificate that cannot be used"):
         Api.connect().objects("Pod")
 
 
 def test_a_server_is_called_by_the_name_that_the_kubeconfig_gives_it(
-    begin: Callable[..., KubernetesRun],
-    namespace: Kube,
-    config: Config,
-    use: Callable[[Config], None],
-    relay: Callable[..., Relay],
+    all_verbs_work: Check, config: Config, use: Use, relay: Callable[..., Relay]
 ) -> None:
-    run = begin({"name": "worker", "command": python(FOREVER)})
     server = urlsplit(config["cluster"]["server"])
     # The server's certificate does not name this address.
     cluster = config["cluster"] | {
@@ -182,23 +179,18 @@ def test_a_server_is_called_by_the_name_that_the_kubeconfig_gives_it(
     with pytest.raises(UserError, match="a certificate that its kubeconfig does not vouch for"):
         Api.connect().objects("Pod")
     use(config | {"cluster": cluster | {"tls-server-name": "kubernetes"}})
-    all_verbs_work(run, namespace)
+    all_verbs_work()
     use(config | {"cluster": cluster | {"tls-server-name": "somebody-else"}})
     with pytest.raises(UserError, match="a certificate that its kubeconfig does not vouch for"):
         Api.connect().objects("Pod")
 
 
 def test_a_proxy_that_the_kubeconfig_names_is_gone_through(
-    begin: Callable[..., KubernetesRun],
-    namespace: Kube,
-    config: Config,
-    use: Callable[[Config], None],
-    relay: Callable[..., Relay],
+    all_verbs_work: Check, config: Config, use: Use, relay: Callable[..., Relay]
 ) -> None:
-    run = begin({"name": "worker", "command": python(FOREVER)})
     proxy = relay("127.0.0.1")
     use(config | {"cluster": config["cluster"] | {"proxy-url": f"http://{proxy.address}"}})
-    all_verbs_work(run, namespace)
+    all_verbs_work()
     # Requests, the log and the stream have a connection each.
     assert len(proxy.asked) >= 3
     assert set(proxy.asked) == {urlsplit(config["cluster"]["server"]).netloc}

@@ -83,6 +83,19 @@ def test_a_cluster_that_does_not_answer_is_named() -> None:
         Api.connect().objects("Pod")
 
 
+@pytest.mark.usefixtures("kubeconfig")
+@pytest.mark.parametrize("proxy", ["gopher://somewhere:70", "socks5://somewhere:1080"])
+def test_a_proxy_that_cannot_be_used_is_told_with_its_place(
+    proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    with pytest.raises(
+        UserError, match=r"environment names \(HTTPS_PROXY, ALL_PROXY\) cannot be used"
+    ) as caught:
+        connect()
+    assert caught.value.fix == "name a proxy http://host:port or https://host:port"
+
+
 def test_a_missing_client_library_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "httpx2", None)
     with pytest.raises(UserError, match="client library is not installed") as caught:

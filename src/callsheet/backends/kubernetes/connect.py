@@ -67,11 +67,13 @@ def connect(context: str = "", namespace: str = "") -> Connection:
             event_hooks={"request": [call_it_by_name]} if name else None,
         )
     except (ValueError, ImportError) as error:
-        if not proxy:
-            raise
+        whose = (
+            "proxy-url of the kubeconfig"
+            if proxy
+            else "proxy that the environment names (HTTPS_PROXY, ALL_PROXY)"
+        )
         raise UserError(
-            f"the proxy-url of the kubeconfig cannot be used: {error}",
-            fix="name a proxy http://host:port or https://host:port",
+            f"the {whose} cannot be used: {error}", fix="name a proxy http://host:port or https://host:port"
         ) from None
     made = Connection(http, verify, access.context, namespace or access.namespace, server, name, bool(proxy))
     weakref.finalize(made, http.close)
