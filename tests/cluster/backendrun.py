@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -99,3 +100,10 @@ def callsheet(kube: Kube, *words: str) -> subprocess.CompletedProcess[str]:
     env = os.environ | {"CALLSHEET_ON": "kubernetes", "KUBECONFIG": str(kube.kubeconfig)}
     command = [sys.executable, "-m", "callsheet", words[0], "-n", kube.namespace, *words[1:]]
     return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+
+
+def answer(kube: Kube, *words: str) -> Any:
+    """What a command that must work answers with `-o json`."""
+    done = callsheet(kube, *words, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

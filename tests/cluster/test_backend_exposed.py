@@ -7,7 +7,7 @@ import urllib.request
 from collections.abc import Callable
 from urllib.error import URLError
 
-from backendrun import begin, callsheet, cloud, folder, python, until_running
+from backendrun import answer, begin, callsheet, cloud, folder, python, until_running
 from kube import Kube, eventually
 
 from callsheet.backends.kubernetes.run import KubernetesRun
@@ -70,7 +70,7 @@ def test_every_way_to_expose_an_endpoint_ends_at_an_address(
         "big": "203.0.113.7:8082",
         "own": "exp-own:8083",
     }
-    status = json.loads(callsheet(namespace, "status", run.id, "-o", "json").stdout)
+    status = answer(namespace, "status", run.id)
     assert status["exposed"] == wanted
-    (listed,) = json.loads(callsheet(namespace, "ps", "-o", "json").stdout)
+    (listed,) = answer(namespace, "ps")
     assert listed["exposed"] == wanted

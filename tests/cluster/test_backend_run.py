@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from backendrun import (
     FOREVER,
+    answer,
     begin,
     callsheet,
     cloud,
@@ -284,8 +285,7 @@ def test_ctrl_c_leaves_and_the_run_goes_on(namespace: Kube, folder: Path, image:
     assert "exp goes on as run" in said
     assert f"callsheet attach -n {namespace.namespace}" in said
     assert "callsheet stop" in said
-    done = callsheet(namespace, "ps", "-o", "json")
-    (status,) = json.loads(done.stdout)
+    (status,) = answer(namespace, "ps")
     assert status["phase"] == "Running"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -14,7 +13,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from backendrun import FOREVER, begin, callsheet, cloud, experiment, folder, python, until, until_running
+from backendrun import (
+    FOREVER,
+    answer,
+    begin,
+    callsheet,
+    cloud,
+    experiment,
+    folder,
+    python,
+    until,
+    until_running,
+)
 from kube import Kube, eventually
 
 from callsheet.backends.base import Target
@@ -128,9 +138,8 @@ def test_diff_shows_what_a_run_would_change_and_changes_nothing(
 def test_events_are_those_of_the_run(begin: Begin, namespace: Kube) -> None:
     run = begin({"name": "worker", "image": "no.such.registry.invalid/x:1", "command": python(FOREVER)})
     next(s for s in run.watch(0.2) if "cannot be pulled" in s.replicas[0].reason)
-    done = callsheet(namespace, "events", run.id, "--warnings", "-o", "json")
-    found = json.loads(done.stdout)
-    assert found
+    eventually(lambda: bool(answer(namespace, "events", run.id, "--warnings")))
+    found = answer(namespace, "events", run.id, "--warnings")
     assert {event["type"] for event in found} == {"Warning"}
     assert all(event["object"].startswith("Pod/exp-worker-0") for event in found)
 
@@ -139,7 +148,7 @@ def test_nodes_and_doctor_look_at_the_cluster(namespace: Kube, folder: Path) -> 
     node = namespace.get("nodes")["items"][0]["metadata"]["name"]
     namespace("label", "node", node, "pool=cpu", "--overwrite")
     try:
-        found = json.loads(callsheet(namespace, "nodes", "-o", "json").stdout)
+        found = answer(namespace, "nodes")
     finally:
         namespace("label", "node", node, "pool-")
     (mine,) = [each for each in found if each["name"] == node]
@@ -192,9 +201,9 @@ def test_what_kubectl_applied_is_looked_at_and_removed_by_the_same_verbs(
     manifests = callsheet(namespace, "render", "-f", str(file))
     namespace("create", "-f", "-", stdin=manifests.stdout)
     eventually(lambda: callsheet(namespace, "logs", "exp", "worker").stdout == "32\n")
-    (run,) = json.loads(callsheet(namespace, "ps", "-o", "json").stdout)
+    (run,) = answer(namespace, "ps")
     assert run["run"].startswith("r")
-    everywhere = json.loads(callsheet(namespace.within("default"), "ps", "-A", "-o", "json").stdout)
+    everywhere = answer(namespace.within("default"), "ps", "-A")
     assert (run["run"], namespace.namespace) in {(each["run"], each["namespace"]) for each in everywhere}
     stopped = callsheet(namespace, "stop", "--now", "exp")
     assert stopped.stdout == f"{run['run']}: Stopped\n", stopped.stderr

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from backendrun import FOREVER, begin, callsheet, cloud, folder, python, until_running
+from backendrun import FOREVER, answer, begin, callsheet, cloud, folder, python, until_running
 from kube import Kube, eventually
 
 from callsheet.backends.kubernetes.run import KubernetesRun
@@ -44,8 +43,7 @@ def test_status_and_metrics_ask_the_pods_that_serve_them(begin: Begin, namespace
     actor = next(line for line in status.stdout.splitlines() if line.startswith("actor "))
     assert "steps" in actor, status.stdout
     assert "/s" in actor
-    printed = callsheet(namespace, "metrics", run.id, "actor/1", "-o", "json")
-    (process,) = json.loads(printed.stdout)
+    (process,) = answer(namespace, "metrics", run.id, "actor/1")
     assert (process["role"], process["index"]) == ("actor", 1)
     assert process["metrics"]["steps"] > 0
 

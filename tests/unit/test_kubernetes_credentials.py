@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import stat
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ import yaml
 
 from callsheet.backends.kubernetes.api import Api
 from callsheet.backends.kubernetes.credentials import trust
-from callsheet.backends.kubernetes.refusals import Refused
+from callsheet.backends.kubernetes.refusals import Refused, Unreachable
 from callsheet.errors import UserError
 
 
@@ -26,6 +27,8 @@ class Server(ThreadingHTTPServer):
     """An API server of one empty list, for whoever shows what it accepts."""
 
     accepted = ""
+    busy = 0
+    """How often it turns requests away before it reads any."""
     asked: list[str]
 
 
@@ -33,6 +36,13 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
+        if self.server.busy:
+            self.server.busy -= 1
+            self.send_response(429)
+            self.send_header("Retry-After", "0")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         shown = self.headers.get("Authorization", "")
         self.server.asked.append(shown)
         good = shown == self.server.accepted
@@ -89,6 +99,15 @@ def test_a_token_and_a_password_are_shown_with_each_request(config: Path, server
     assert user(config, server, token="abc").objects("Pod") == []
     server.accepted = "Basic " + base64.b64encode(b"me:pass").decode()
     assert user(config, server, username="me", password="pass").objects("Pod") == []
+
+
+def test_a_busy_server_is_asked_again_when_it_says_so(config: Path, server: Server) -> None:
+    server.accepted, server.busy = "Bearer abc", 4
+    assert user(config, server, token="abc").objects("Pod") == []
+    server.busy = 100
+    with pytest.raises(Unreachable, match="could not list pods now"):
+        user(config, server, token="abc").objects("Pod")
+    assert server.busy == 95
 
 
 def test_a_token_file_is_read_again_when_its_token_is_no_longer_taken(config: Path, server: Server) -> None:
@@ -180,11 +199,10 @@ def test_what_cannot_be_used_is_told_before_anything_is_asked(config: Path, serv
 def test_a_clients_key_lies_in_no_file_that_others_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    class Context:
-        def load_cert_chain(self, file: Path) -> None:
-            seen.append((file, stat.S_IMODE(file.stat().st_mode), file.read_text()))
+    def load(_: ssl.SSLContext, file: Path) -> None:
+        seen.append((file, stat.S_IMODE(file.stat().st_mode), file.read_text()))
 
-    monkeypatch.setattr("ssl.create_default_context", lambda **_: Context())
+    monkeypatch.setattr("ssl.SSLContext.load_cert_chain", load)
     data = {
         key: base64.b64encode(key.encode()).decode() for key in ("client-certificate-data", "client-key-data")
     }
@@ -193,3 +211,13 @@ def test_a_clients_key_lies_in_no_file_that_others_can_read(monkeypatch: pytest.
     assert mode == 0o600
     assert text == "client-certificate-data\nclient-key-data"
     assert not file.exists()
+
+
+def test_no_connection_changes_what_the_handshakes_of_others_are_copying() -> None:
+    trusted = trust({}, {})
+    trusted.set_alpn_protocols(["spdy"])  # as the HTTP library does before each connection
+    sent = ssl.MemoryBIO()
+    handshake = trusted.wrap_bio(ssl.MemoryBIO(), sent, server_hostname="cluster")
+    with pytest.raises(ssl.SSLWantReadError):
+        handshake.do_handshake()
+    assert b"\x08http/1.1" in sent.read()

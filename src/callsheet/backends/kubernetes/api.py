@@ -7,6 +7,7 @@ wait take as "try again".
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +34,9 @@ PATHS: Final = {
     "StatefulSet": ("apis/apps/v1", "statefulsets"),
 }
 EVERYWHERE: Final = "*"
+_LATER = (429, 503)
+_TRIES = 5
+_PATIENCE_S = 5
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 
@@ -234,13 +238,18 @@ class Api:
         content: str = "application/json",
     ) -> Object:
         with self._errors(what):
-            response = self._http.request(
-                method,
-                path,
-                params=dict(params or {}),
-                content=None if body is None else json.dumps(body).encode(),
-                headers={"Content-Type": content, "Accept": "application/json"},
-            )
+            for again in reversed(range(_TRIES)):
+                response = self._http.request(
+                    method,
+                    path,
+                    params=dict(params or {}),
+                    content=None if body is None else json.dumps(body).encode(),
+                    headers={"Content-Type": content, "Accept": "application/json"},
+                )
+                wait = response.headers.get("Retry-After", "")
+                if not again or response.status_code not in _LATER or not wait.isdecimal():
+                    break
+                time.sleep(min(int(wait), _PATIENCE_S))  # a busy server turned it away unread, and says when
             if response.status_code >= 400:
                 raise self._refusal(response.status_code, response.content, what)
             answer: Object = response.json()

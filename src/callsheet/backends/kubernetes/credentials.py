@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,27 @@ _TOLD = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-a
 """What a program is told of its cluster, where the kubeconfig wishes so."""
 
 
+class Shared(ssl.SSLContext):
+    """A context with which many threads connect at once, so that nothing of it may change meanwhile.
+
+    The HTTP library names its protocol before every connection. OpenSSL then frees the list of names while the
+    handshake of another thread may be copying it, and the server refuses that handshake: it cannot be decoded.
+    """
+
+    def set_alpn_protocols(self, alpn_protocols: Iterable[str]) -> None:
+        """They were named when it was made."""
+
+
 def trust(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
     """Trust the cluster's own authority alone, whatever SSL_CERT_FILE and the like say; show the user's certificate."""
     try:
-        made = ssl.create_default_context(
-            cafile=cluster.get("certificate-authority"), cadata=_text(cluster, "certificate-authority-data")
-        )
+        made = Shared(ssl.PROTOCOL_TLS_CLIENT)
+        super(Shared, made).set_alpn_protocols(["http/1.1"])
+        file, data = cluster.get("certificate-authority"), _text(cluster, "certificate-authority-data")
+        if file or data:
+            made.load_verify_locations(file, cadata=data)
+        else:
+            made.load_default_certs()
         if cluster.get("insecure-skip-tls-verify"):
             made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
         certificate, key = _text(user, "client-certificate-data"), _text(user, "client-key-data")
