@@ -82,6 +82,9 @@ EXIT_MISTAKE: Final = 2
 """The file, a flag or a name is wrong; nothing was started."""
 EXIT_SUPERVISOR_LOST: Final = 70
 """The supervisor was killed, or Callsheet itself broke a promise."""
+EXIT_HOPELESS: Final = 78
+"""A replica found that no restart can mend what is wrong, such as a setting that does not fit. Where its policy is
+`OnFailure` it has failed at once."""
 EXIT_DEADLINE: Final = 124
 """The run's deadline passed."""
 EXIT_CANNOT_START: Final = 127

@@ -34,6 +34,10 @@ class NoSuchProgram(UserError):
     exit_code = 127
 
 
+class Misconfigured(UserError):
+    """What a role was asked to do does not fit what it has: no restart can mend that."""
+
+
 class RetryError(CallsheetError):
     """Something outside was not there in time; the same call may succeed later."""
 

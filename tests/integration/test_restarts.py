@@ -51,6 +51,14 @@ def test_a_replica_that_keeps_failing_fails_the_run_with_its_exit_code(folder: P
         assert replica(status, "actor/0").phase == "Stopped"
 
 
+def test_a_replica_that_says_that_no_restart_can_mend_it_has_failed_at_once(folder: Path) -> None:
+    hopeless = {"name": "learner", "command": python("raise SystemExit(78)")}
+    with running(experiment(hopeless), folder) as run:
+        status = run.wait(20)
+        assert (status.phase, status.exit_code, status.restarts) == ("Failed", 78, 0)
+        assert status.reason == "learner/0 failed: exit code 78; a restart would not mend it: see its log"
+
+
 def test_a_signal_that_ended_a_replica_is_named(folder: Path) -> None:
     suicide = {
         "name": "learner",

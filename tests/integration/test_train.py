@@ -208,6 +208,10 @@ def test_a_training_that_was_stopped_is_taken_up_by_another_run(folder: Path) ->
         (["ppo", "--env", "CartPole-v1", "--set", "learning_rat=1"], "did you mean 'learning_rate'?"),
         (["ppo", "--env", "CartPole-v1", "--set", "network.hiden=8"], "did you mean 'network.hidden'?"),
         (["ppo", "--env", "CartPole-v1", "--set", "gamma=high"], "the setting 'gamma' of ppo: Expected"),
+        (["sac", "--env", "CartPole-v1"], "SAC needs continuous actions"),
+        (["dqn", "--env", "Pendulum-v1"], "need a finite number of actions, and these are continuous"),
+        (["ppo", "--env", "CartPole-v1", "--set", "network.torso=nature"], "'nature' is for images"),
+        (["ppo", "--env", "CartPole-v1", "--env-option", "colour=1"], "CartPole-v1 has no option 'colour'"),
         (["ppo"], "a training needs an environment"),
         (["ppo", "--env", "CartPole-v1", "--resume", "nothing"], "there is no run 'nothing'"),
     ],
@@ -217,6 +221,17 @@ def test_a_mistake_is_told_before_anything_starts(wish: list[str], said: str, fo
     assert found.returncode == 2
     assert said in found.stderr
     assert not Path("runs").exists()
+
+
+def test_roles_that_cannot_do_what_their_file_says_fail_at_once(folder: Path) -> None:
+    """A module of the user's is first imported by the actors, where the run is: nobody could tell before."""
+    Path("games.py").write_text(
+        "import gymnasium\n\ndef pole(**_):\n    return gymnasium.make('CartPole-v1')\n"
+    )
+    found = callsheet("train", "sac", "--env", "games:pole", "--name", "wrong")
+    assert found.returncode == 78
+    assert "exit code 78; a restart would not mend it" in found.stderr
+    assert "SAC needs continuous actions" in found.stdout
 
 
 @pytest.mark.usefixtures("s3")

@@ -162,7 +162,8 @@ def command(
     from callsheet.plan.load import load
 
     if on == "local":
-        _check_torch()
+        _check_torch(training)
+        _check_environment(training)
         _find_our_python()
     if training.stop == type(training.stop)():
         how = "`callsheet stop`" if detach else "Ctrl-C"
@@ -225,6 +226,18 @@ def _training(algorithm: str, on: str, wish: dict[str, Any]) -> Training:
     )
 
 
+def _check_environment(training: Training) -> None:
+    """Refuse here what every role would refuse. A module of the user's is left to the processes that are for it."""
+    from callsheet.rl.algorithms import algorithm
+    from callsheet.rl.envs import spaces_of
+    from callsheet.rl.envs.find import is_trusted
+    from callsheet.rl.nets.shape import resolve
+
+    if is_trusted(training.env):
+        settings = algorithm(training.algorithm).settings(training)
+        resolve(settings.network, spaces_of(training.env, options=training.options))
+
+
 def _registry(on: str, registry: str) -> str:
     """Where our images are; a laptop needs none, and a file for it has none unless asked for."""
     asked = click.get_current_context().get_parameter_source("registry")
@@ -268,9 +281,11 @@ def _nested(pairs: Any) -> dict[str, Any]:
     return found
 
 
-def _check_torch() -> None:
-    """The learner would find out only after everything has started."""
-    if find_spec("torch") is None:
+def _check_torch(training: Training) -> None:
+    """The learner would find out only after everything has started. A user's own may do without."""
+    from callsheet.rl.algorithms import algorithm
+
+    if algorithm(training.algorithm).own is None and find_spec("torch") is None:
         raise UserError(
             "the learner needs PyTorch, which is not installed", fix="pip install 'callsheet[torch]'"
         )

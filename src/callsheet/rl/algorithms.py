@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from callsheet.errors import UserError
+from callsheet.errors import Misconfigured
 from callsheet.rl.learner import Learner
 from callsheet.rl.settings import Training, convert
 from callsheet.rl.spaces import Spaces
@@ -84,7 +84,7 @@ def algorithm(name: str) -> Algorithm:
     if found is None:
         near = get_close_matches(name, ALGORITHMS, 1)
         known = ", ".join(ALGORITHMS)
-        raise UserError(
+        raise Misconfigured(
             f"there is no algorithm {name!r}",
             fix=f"did you mean {near[0]!r}?" if near else f"there are {known}",
         )
@@ -105,18 +105,18 @@ def _own(name: str) -> Algorithm:
     except ModuleNotFoundError as error:
         if error.name != module.split(".", 1)[0]:
             raise
-        raise UserError(
+        raise Misconfigured(
             f"{name!r}: there is no module {module!r}", fix="run the command in the folder that has it"
         ) from None
     except AttributeError:
-        raise UserError(
+        raise Misconfigured(
             f"{name!r}: {module} has no class {word!r}", fix="give the class of the learner"
         ) from None
     config = getattr(kind, "Config", None)
     known = [one.name for one in msgspec.structs.fields(config)] if isinstance(config, type) else []
     missing = [one for one in _NEEDS if one not in known]
     if missing:
-        raise UserError(
+        raise Misconfigured(
             f"{name} has no setting {missing[0]!r}, which actors need",
             fix=f"let its Config be a callsheet.rl.settings.Settings with {', '.join(_NEEDS)}",
         )

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from callsheet.errors import UserError
+from callsheet.errors import Misconfigured
 from callsheet.rl.spaces import Family
 
 
@@ -94,12 +94,12 @@ def read(path: str | Path) -> Training:
     try:
         return msgspec.json.decode(Path(path).read_bytes(), type=Training)
     except OSError as error:
-        raise UserError(
+        raise Misconfigured(
             f"the training's file {path} cannot be read: {error.strerror}",
             fix="`callsheet train ... --render` writes an experiment that has one",
         ) from None
     except msgspec.MsgspecError as error:
-        raise UserError(f"{path} is no training: {error}", fix="mend it, or render it anew") from None
+        raise Misconfigured(f"{path} is no training: {error}", fix="mend it, or render it anew") from None
 
 
 def convert(values: dict[str, Any], kind: type[msgspec.Struct], what: str) -> Any:
@@ -110,7 +110,7 @@ def convert(values: dict[str, Any], kind: type[msgspec.Struct], what: str) -> An
     except msgspec.ValidationError as error:
         told, _, place = str(error).rstrip("`").partition(" - at `$.")
         where = f"the setting {place!r} of {what}" if place else what
-        raise UserError(f"{where}: {told}", fix="see `callsheet train ALGORITHM --settings`") from None
+        raise Misconfigured(f"{where}: {told}", fix="see `callsheet train ALGORITHM --settings`") from None
 
 
 def _check_names(values: dict[str, Any], kind: type[msgspec.Struct], what: str, above: str = "") -> None:
@@ -121,7 +121,7 @@ def _check_names(values: dict[str, Any], kind: type[msgspec.Struct], what: str, 
             from difflib import get_close_matches
 
             near = get_close_matches(name, fields, 1)
-            raise UserError(
+            raise Misconfigured(
                 f"{what} has no setting {above + name!r}",
                 fix=f"did you mean {above + near[0]!r}?" if near else f"it has {', '.join(fields)}",
             )

@@ -168,7 +168,15 @@ def _job(pods: PodRenderer, role: Role, size: int) -> Object:
         "podFailurePolicy": {
             # An eviction is nobody's fault: the replica comes back and its budget stays as it is.
             "rules": [
-                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+                {
+                    "action": "FailIndex",
+                    "onExitCodes": {
+                        "containerName": role.group[0].name,
+                        "operator": "In",
+                        "values": [contract.EXIT_HOPELESS],
+                    },
+                },
             ]
         },
         "template": pods.template(role, job=True),

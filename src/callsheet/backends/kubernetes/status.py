@@ -227,6 +227,9 @@ def _why_failed(replica: ReplicaStatus, role: Object, pod: Object | None) -> str
     if pod is not None and reasons.containers_of(pod["status"]):
         main = reasons.containers_of(pod["status"])[0]
         how = reasons.ended(main, _memory(pod))
+        last = reasons.terminated(main)
+        if last and policy(role) == "OnFailure" and reasons.exit_code(last) == contract.EXIT_HOPELESS:
+            return f"{how}; a restart would not mend it: see its log"
     if policy(role) == "Never":
         return f"{how}; its restart policy is Never"
     limit = (role.get("restart") or {}).get("limit", 10)

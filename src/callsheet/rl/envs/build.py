@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from callsheet.errors import UserError
+from callsheet.errors import Misconfigured
 from callsheet.rl.envs import mujoco, pool
 from callsheet.rl.envs.base import Environments
 from callsheet.rl.envs.find import (
@@ -62,7 +62,9 @@ def build(
     try:
         if isinstance(found, Pool):
             if render_mode:
-                raise UserError(f"{name} has no pictures", fix="make the same game of Gymnasium's to see it")
+                raise Misconfigured(
+                    f"{name} has no pictures", fix="make the same game of Gymnasium's to see it"
+                )
             return pool.build(found.task, count, name=name, seed=seed, first=first, options=options)
         if isinstance(found, Factory):
             return _from_factory(found, order)
@@ -109,7 +111,7 @@ def _call(name: str, maker: Any, spec_id: str, *, options: dict[str, Any], **how
     except TypeError as error:
         for option in options:
             if f"'{option}'" in str(error):
-                raise UserError(
+                raise Misconfigured(
                     f"{name} has no option {option!r}", fix="leave it out, or see its documentation"
                 ) from error
         raise
@@ -126,7 +128,7 @@ def _from_factory(found: Factory, order: Order) -> Environments:
         given["num_envs"] = order.count
     if order.render_mode is not None:
         if "render_mode" not in takes:
-            raise UserError(
+            raise Misconfigured(
                 f"{name} takes no render_mode", fix="let the factory take render_mode and hand it on"
             )
         given["render_mode"] = order.render_mode
@@ -134,7 +136,7 @@ def _from_factory(found: Factory, order: Order) -> Environments:
     if isinstance(made, gym.vector.VectorEnv):
         return order.native(made, _family(made))
     if not isinstance(made, gym.Env):
-        raise UserError(
+        raise Misconfigured(
             f"{name} returned {type(made).__name__}, not an environment",
             fix="let it return a gymnasium.Env or a gymnasium.vector.VectorEnv",
         )

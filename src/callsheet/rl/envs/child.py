@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from callsheet.errors import UserError
+from callsheet.errors import Misconfigured, UserError
 from callsheet.rl.envs import worker as there
 from callsheet.rl.spaces import Spaces
 
@@ -85,7 +85,7 @@ class Child:
         if answer.startswith(there.ERROR):
             failure = msgspec.json.decode(answer.removeprefix(there.ERROR), type=there.Failure)
             if failure.final:
-                raise UserError(failure.message, fix=failure.fix)
+                raise Misconfigured(failure.message, fix=failure.fix)
             raise Lost(f"{failure.message} (during {what})")
         return answer
 

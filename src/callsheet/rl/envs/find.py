@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from callsheet.errors import UserError
+from callsheet.errors import Misconfigured
 from callsheet.rl.spaces import Family
 
 try:
     import gymnasium as gym
 except ImportError as error:  # pragma: no cover
-    raise UserError("environments need Gymnasium", fix="pip install 'callsheet[rl]'") from error
+    raise Misconfigured("environments need Gymnasium", fix="pip install 'callsheet[rl]'") from error
 
 ATARI: Final = "ale_py.env:AtariEnv"
 ENVPOOL: Final = "envpool"
@@ -89,7 +89,7 @@ def to_carry(name: str) -> str:
     try:
         return spec.to_json()
     except (TypeError, ValueError) as error:
-        raise UserError(
+        raise Misconfigured(
             f"{name} cannot live in a process of its own, because it is registered with objects of this one: {error}",
             fix="register it with entry_point='module:name', or use isolate=False",
         ) from error
@@ -110,7 +110,7 @@ def find(name: str) -> Registered | Pool | Factory:
         target = getattr(target, word, None)
     if not callable(target):
         offered = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise UserError(
+        raise Misconfigured(
             f"{name!r}: the module {module_name} has nothing to call {inner!r}, and registers no such environment",
             fix=near(inner, [*offered, *gym.registry]) or f"define {inner} in {module_name}",
         )
@@ -127,14 +127,14 @@ def registered(name: str) -> Registered:
     if name in gym.registry:
         return Registered(gym.registry[name])
     if not games and (name.startswith("ALE/") or re.search(r"NoFrameskip-v[04]$", name)):
-        raise UserError(
+        raise Misconfigured(
             f"the game {name!r} needs ale-py, which is not installed", fix="pip install 'callsheet[atari]'"
         )
     fix = near(name, gym.registry) or "write an id that Gymnasium lists, or module:factory"
-    raise UserError(f"there is no environment called {name!r}", fix=fix)
+    raise Misconfigured(f"there is no environment called {name!r}", fix=fix)
 
 
-def explain_missing(name: str, error: BaseException) -> UserError:
+def explain_missing(name: str, error: BaseException) -> Misconfigured:
     """What to install, for an environment that found one of its libraries missing."""
     cause = error.__cause__ or error
     library = getattr(cause, "name", None) or next((key for key in _EXTRAS if key in str(error).lower()), "")
@@ -143,7 +143,7 @@ def explain_missing(name: str, error: BaseException) -> UserError:
     extra = _EXTRAS.get(library)
     said = re.findall(r"`(pip install [^`]+)`", str(error))
     fix = f"pip install 'callsheet[{extra}]'" if extra else said[-1] if said else f"install {library}"
-    return UserError(f"{name} needs {library or 'a library'}, which is not installed", fix=fix)
+    return Misconfigured(f"{name} needs {library or 'a library'}, which is not installed", fix=fix)
 
 
 def check_options(name: str, given: Iterable[str], known: Iterable[str]) -> None:
@@ -151,7 +151,7 @@ def check_options(name: str, given: Iterable[str], known: Iterable[str]) -> None
     known = list(known)
     for option in given:
         if option not in known:
-            raise UserError(
+            raise Misconfigured(
                 f"{name} has no option {option!r}",
                 fix=near(option, known) or f"it takes {', '.join(known) or 'none'}",
             )
@@ -169,7 +169,7 @@ def _import(module: str, name: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name and (module == error.name or module.startswith(f"{error.name}.")):
-            raise UserError(
+            raise Misconfigured(
                 f"{name!r}: there is no module {error.name!r} to import",
                 fix="install it, or add its folder to PYTHONPATH",
             ) from error

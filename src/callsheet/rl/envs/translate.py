@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from callsheet.errors import UserError
+from callsheet.errors import Misconfigured
 from callsheet.rl.envs.base import Observations
 from callsheet.rl.spaces import Array, Continuous, Discrete, Family, Spaces
 
@@ -53,7 +53,7 @@ class Choice(Part):
     def __init__(self, path: Path, sizes: NDArray[Any], start: NDArray[Any]) -> None:
         total = int(sizes.sum())
         if total > LONGEST_CHOICE:
-            raise UserError(
+            raise Misconfigured(
                 f"the observation {'.'.join(map(str, path)) or PLAIN!r} is a choice among {total} values; at most "
                 f"{LONGEST_CHOICE} can be told apart one by one",
                 fix="give it as a Box of numbers instead",
@@ -93,11 +93,11 @@ class Translation:
         self.parts = [part for part in parts if part is not self.mask]
         names = [part.name for part in self.parts]
         if not names:
-            raise UserError(
+            raise Misconfigured(
                 f"{name} gives no observation: its space is {observations}", fix="give it at least one Box"
             )
         if twice := {each for each in names if names.count(each) > 1}:
-            raise UserError(
+            raise Misconfigured(
                 f"{name} has two observations that are called {sorted(twice)[0]!r}",
                 fix="rename one of its keys",
             )
@@ -139,7 +139,7 @@ def _parts(space: gym.Space[Any], path: Path, name: str) -> Iterator[Part]:
             yield Choice(path, space.nvec.ravel(), space.start.ravel())
         case _:
             where = f" ({'.'.join(map(str, path))})" if path else ""
-            raise UserError(
+            raise Misconfigured(
                 f"{name} gives observations of the kind {type(space).__name__}{where}, which cannot be used",
                 fix="wrap it so that it gives Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these",
             )
@@ -158,13 +158,13 @@ def _action(space: gym.Space[Any], name: str) -> tuple[Discrete | Continuous, tu
         return Discrete(int(space.n)), (), np.int64, int(space.start)
     if isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.floating):
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
-            raise UserError(
+            raise Misconfigured(
                 f"{name} takes numbers without bounds as actions: {space}",
                 fix="wrap it with gymnasium.wrappers.RescaleAction, or give its Box finite limits",
             )
         limits = Continuous(tuple(map(float, space.low.ravel())), tuple(map(float, space.high.ravel())))
         return limits, tuple(space.shape), space.dtype, 0
-    raise UserError(
+    raise Misconfigured(
         f"{name} takes actions of the kind {space}, which cannot be used",
         fix="wrap it so that it takes Discrete, or a Box of floating-point numbers",
     )

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from callsheet.errors import UserError
+from callsheet.errors import Misconfigured
 from callsheet.rl.spaces import Array, Continuous, Discrete, Spaces
 
 Head = Literal["actor-critic", "q", "soft-actor-critic"]
@@ -92,12 +92,12 @@ def resolve(network: Network, spaces: Spaces) -> Network:
         large = images and all(_fits_nature(array) for array in images)
         torso = "nature" if large else "mlp"
     if torso in _EMBED and not images:
-        raise UserError(
+        raise Misconfigured(
             f"the torso {torso!r} is for images, and no observation is one: {_shapes(spaces)}",
             fix='use "mlp" or "auto"; an image has three axes (or two) of unsigned bytes',
         )
     if torso == "nature" and not all(_fits_nature(array) for array in images):
-        raise UserError(
+        raise Misconfigured(
             f'the torso "nature" needs images of {SMALLEST_NATURE}x{SMALLEST_NATURE} at least: {_shapes(spaces)}',
             fix='use "resnet" or "mlp"',
         )
@@ -172,27 +172,27 @@ def _shapes(spaces: Spaces) -> str:
 
 def _check(network: Network, spaces: Spaces) -> None:
     if network.head == "q" and not isinstance(spaces.action, Discrete):
-        raise UserError(
+        raise Misconfigured(
             "values of actions (DQN) need a finite number of actions, and these are continuous",
             fix="use sac, ppo or impala",
         )
     if network.head == "soft-actor-critic" and not isinstance(spaces.action, Continuous):
-        raise UserError(
+        raise Misconfigured(
             "SAC needs continuous actions, and this environment has a finite number of them",
             fix="use dqn, ppo or impala",
         )
     if network.head == "soft-actor-critic" and network.lstm:
-        raise UserError(f"SAC has no LSTM, but {network.lstm} units are asked for", fix="use lstm=0")
+        raise Misconfigured(f"SAC has no LSTM, but {network.lstm} units are asked for", fix="use lstm=0")
     if network.shared is not None and network.head != "actor-critic":
-        raise UserError(f'"shared" says nothing about the head {network.head!r}', fix="leave it out")
+        raise Misconfigured(f'"shared" says nothing about the head {network.head!r}', fix="leave it out")
     if network.shared is False and network.lstm:
-        raise UserError("an LSTM is shared by policy and value", fix="leave out shared=False")
+        raise Misconfigured("an LSTM is shared by policy and value", fix="leave out shared=False")
     if network.duelling and network.head != "q":
-        raise UserError(
+        raise Misconfigured(
             f'"duelling" is for values of actions, not for the head {network.head!r}', fix="leave it out"
         )
     if min(network.hidden or (1,)) < 1 or network.lstm < 0 or (network.embed or 1) < 1:
-        raise UserError(
+        raise Misconfigured(
             f"layers have 1 unit or more, not hidden={network.hidden}, lstm={network.lstm}, embed={network.embed}",
             fix="use positive numbers",
         )

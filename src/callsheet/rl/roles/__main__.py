@@ -8,7 +8,7 @@ import logging
 import sys
 
 from callsheet import contract
-from callsheet.errors import CallsheetError
+from callsheet.errors import CallsheetError, Misconfigured
 from callsheet.rl.settings import read
 from callsheet.runtime import Context
 
@@ -39,7 +39,7 @@ def main() -> int:
             finished = True
     except CallsheetError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
-        return 2
+        return contract.EXIT_HOPELESS if isinstance(error, Misconfigured) else error.exit_code
     return contract.EXIT_OK if finished else contract.EXIT_STOPPED
 
 

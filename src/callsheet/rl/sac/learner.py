@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from callsheet.errors import UserError
 from callsheet.rl.distributions.torch import Drawn, SquashedGaussian
 from callsheet.rl.envs.share import processors
 from callsheet.rl.learner import Arrays, flat, group
@@ -26,11 +25,6 @@ class SAC:
     """Its transitions are drawn with equal chances."""
 
     def __init__(self, spaces: Spaces, config: Config, *, seed: int = 0, device: str = "cpu") -> None:
-        if not isinstance(spaces.action, Continuous):
-            raise UserError(
-                "SAC needs continuous actions, and this environment has a finite number of them",
-                fix="use dqn, ppo or impala",
-            )
         self._config = config
         self._keys = list(spaces.observations)
         chance = torch.Generator().manual_seed(seed)
@@ -51,6 +45,7 @@ class SAC:
         self._temperature_adam = Adam(self._log_temperature, self._temperature_grad, lr=rate)
         self._noise = torch.Generator(device).manual_seed(seed)
         self._pair = Pair(processors() if self._net.device.type == "cpu" else 1)
+        assert isinstance(spaces.action, Continuous), "the network was refused otherwise"
         size = spaces.action.size
         self._target_entropy = float(-size if config.target_entropy is None else config.target_entropy)
 

@@ -270,6 +270,9 @@ class ReplicaRun:
             if policy == "Never":
                 self._fail(f"{how}; its restart policy is Never")
                 return
+            if policy == "OnFailure" and code == contract.EXIT_HOPELESS:
+                self._fail(f"{how}; a restart would not mend it: see its log")
+                return
             if self.failures >= self.role.limit:
                 self._fail(f"{how}; it was started again {_times(self.failures)}, its limit")
                 return
