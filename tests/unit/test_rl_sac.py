@@ -130,7 +130,7 @@ def test_critics_tell_what_would_be_better_and_stay_as_they_are() -> None:
 
 def test_an_update_is_what_autograd_makes_of_the_losses() -> None:
     """One whole update again, written as the paper has it: losses, `backward`, PyTorch's own Adam."""
-    learner, again = make(), make()
+    learner, again = make(temperature=0.5), make(temperature=0.5)
     net, target = again._net, again._target
     data = {name: torch.from_numpy(array) for name, array in batch().items()}
     now, later = torch.randn(2, 16, 2, generator=torch.Generator().manual_seed(1)).unbind()
@@ -155,13 +155,13 @@ def test_an_update_is_what_autograd_makes_of_the_losses() -> None:
     with torch.no_grad():
         after = play(data["next.observation"], later)
         hoped = critics(target, data["next.observation"], after.action)
-        wanted = targets(data["reward"], data["discount"], hoped, after.logp, 1.0)
+        wanted = targets(data["reward"], data["discount"], hoped, after.logp, 0.5)
     loss = critic_loss(critics(net, data["obs.observation"], data["action"]), wanted)
     for leaf, grad in zip(q, torch.autograd.grad(loss, q), strict=True):
         leaf.grad = grad
     torch.optim.Adam(q, lr=3e-4).step()
     drawn = play(data["obs.observation"], now)
-    mine = policy_loss(critics(net, data["obs.observation"], drawn.action), drawn.logp, 1.0)
+    mine = policy_loss(critics(net, data["obs.observation"], drawn.action), drawn.logp, 0.5)
     for leaf, grad in zip(policy, torch.autograd.grad(mine, policy), strict=True):
         leaf.grad = grad
     torch.optim.Adam(policy, lr=3e-4).step()

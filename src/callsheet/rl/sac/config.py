@@ -33,8 +33,9 @@ class Config(Settings, frozen=True, kw_only=True):
     """Of Adam: for policy, critics and temperature."""
     tau: float = 0.005
     """How far the critics that give the targets follow the others in each update."""
-    temperature: float = 1.0
-    """How much randomness is worth at first, beside rewards."""
+    temperature: float = 0.1
+    """How much randomness is worth at first, beside rewards. It moves slowly, with the learning rate: from 1 it takes some
+    ten thousand updates until rewards of the usual size count at all."""
     target_entropy: float | None = None
     """The randomness that the temperature aims at; null: minus 1 for each number of an action."""
     publish_every: int = 4
@@ -57,6 +58,7 @@ def defaults(family: Family) -> Config:
                 warmup=500,
                 learning_rate=1e-3,
                 tau=0.01,
+                temperature=1.0,
                 network=Network(head="soft-actor-critic", hidden=(64, 64)),
             )
         case _:
