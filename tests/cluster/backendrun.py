@@ -73,7 +73,7 @@ def python(code: str, *arguments: str) -> list[str]:
     return ["python3", "-u", "-c", code, *arguments]
 
 
-def until(run: KubernetesRun, wanted: Callable[[Status], object], within: float = 60.0) -> Status:
+def until(run: KubernetesRun, wanted: Callable[[Status], object], within: float = 180.0) -> Status:
     """The first status that fits."""
     limit = time.monotonic() + within
     for status in run.watch(0.2):

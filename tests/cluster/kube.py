@@ -56,6 +56,10 @@ class Kube:
         assert done.returncode == 0, f"kubectl {' '.join(args)}: {done.stderr}"
         return done.stdout
 
+    def said(self, *args: str) -> str:
+        """What it prints, whether it succeeds or not."""
+        return subprocess.run(self.words(*args), capture_output=True, text=True, check=False).stdout
+
     def refused(self, *args: str, stdin: str | None = None) -> str:
         """What kubectl says when the cluster does not accept something."""
         done = subprocess.run(self.words(*args), input=stdin, capture_output=True, text=True, check=False)
@@ -81,14 +85,14 @@ class Kube:
         conditions = self.get("node", name)["status"].get("conditions", [])
         return str(next((c["status"] for c in conditions if c["type"] == "Ready"), ""))
 
-    def ready(self, kind: str, name: str, seconds: int = 90) -> None:
+    def ready(self, kind: str, name: str, seconds: int = 240) -> None:
         if kind == "pod":
             self("wait", "pod", name, "--for=condition=Ready", f"--timeout={seconds}s")
         else:
             self("rollout", "status", kind, name, f"--timeout={seconds}s")
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 60) -> None:
+def eventually(condition: Callable[[], bool], seconds: float = 180) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come about in time"

@@ -35,7 +35,7 @@ def test_a_program_without_a_handler_ends_at_once_and_takes_its_children_with_it
         lifecycle={"success": ["forks", "pair"]},
         detach=False,
     )
-    status = run.wait(60)
+    status = run.wait(180)
     assert (status.phase, status.exit_code) == ("Succeeded", 0)
     assert {r.name: r.phase for r in status.replicas} == {
         "forks/0": "Succeeded",
@@ -81,7 +81,7 @@ def test_the_exit_code_of_run_is_the_experiments(namespace: Kube, folder: Path, 
     stopped = callsheet(namespace, "stop", "stopped")
     assert stopped.returncode == 0, stopped.stderr
     for name, (_, _, code, words) in cases.items():
-        _, said = clients[name].communicate(timeout=90)
+        _, said = clients[name].communicate(timeout=180)
         assert (clients[name].returncode, words in said) == (code, True), (name, said)
 
 

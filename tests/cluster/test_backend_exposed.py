@@ -53,7 +53,7 @@ def test_every_way_to_expose_an_endpoint_ends_at_an_address(
     def answers() -> bool:
         # A container that runs may not listen yet, and the nodes learn later than we that it is ready.
         try:
-            with urllib.request.urlopen(f"http://{found['web']}", timeout=20) as answer:
+            with urllib.request.urlopen(f"http://{found['web']}", timeout=60) as answer:
                 return bool(answer.read() == b"hello")
         except URLError:
             return False

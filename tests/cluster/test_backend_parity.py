@@ -121,7 +121,7 @@ def both(
 def wait_for(read: Callable[[], Iterable[LogLine]], count: int) -> None:
     from kube import eventually
 
-    eventually(lambda: len(list(read())) >= count, 90)
+    eventually(lambda: len(list(read())) >= count, 240)
 
 
 def translated(value: Any, hosts: dict[str, str]) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from backendrun import FOREVER, answer, experiment, folder, python, until, until_running
-from kube import Kube
+from kube import Kube, eventually
 
 from callsheet.backends.base import LogQuery, Place, Target
 from callsheet.backends.kubernetes.backend import KubernetesBackend
@@ -38,6 +38,9 @@ def user(namespace: Kube, folder: Path, monkeypatch: pytest.MonkeyPatch) -> User
                 f"--role={rights['metadata']['name']}",
                 f"--serviceaccount={namespace.namespace}:jo",
             )
+            # Rights count a moment after they are given.
+            jo = f"--as=system:serviceaccount:{namespace.namespace}:jo"
+            eventually(lambda: "yes" in namespace.said("auth", "can-i", "list", "pods", jo))
         token = namespace("create", "token", "jo").strip()
         config = write_config(namespace, folder, token)
         monkeypatch.setenv("KUBECONFIG", str(config))
@@ -80,12 +83,12 @@ def test_the_documented_rights_are_enough(user: User, folder: Path, image: str) 
     run.events()
     said: list[str] = []
     forward = run.forward(Target("worker", 0), 7000, None, said.append)
-    with socket.create_connection(("127.0.0.1", forward.local), timeout=20) as here:
+    with socket.create_connection(("127.0.0.1", forward.local), timeout=60) as here:
         assert here.recv(1) == b""
     forward.close()
     assert "the pod refused" in said[0], "nobody listens there, and we were allowed to ask"
     run.stop(kill=True)
-    assert run.wait(60).phase == "Stopped"
+    assert run.wait(180).phase == "Stopped"
     run.delete()
     assert backend.runs() == []
 

@@ -20,7 +20,7 @@ from backendrun import (
     until,
     until_running,
 )
-from kube import Kube
+from kube import Kube, eventually
 
 from callsheet.backends.base import Status, Target
 from callsheet.backends.kubernetes.run import KubernetesRun
@@ -34,9 +34,9 @@ Begin = Callable[..., KubernetesRun]
 def test_a_replica_that_fails_comes_back_and_knows_its_attempt(begin: Begin) -> None:
     flaky = "import os, sys, time\nprint(os.environ['CALLSHEET_ATTEMPT'])\nif os.environ['CALLSHEET_ATTEMPT'] == '0': sys.exit(1)\ntime.sleep(600)"
     run = begin({"name": "worker", "command": python(flaky)})
-    status = until(run, lambda s: s.replicas[0].ready and s.replicas[0].attempt == 1, 90)
+    status = until(run, lambda s: s.replicas[0].ready and s.replicas[0].attempt == 1, 240)
     assert replica(status, "worker/0").restarts == 1
-    assert [line.text for line in run.logs()] == ["0", "1"]
+    eventually(lambda: [line.text for line in run.logs()] == ["0", "1"])
 
 
 def test_a_deleted_pod_comes_back_and_a_deleted_service_with_the_next_run(
@@ -52,7 +52,7 @@ def test_a_deleted_pod_comes_back_and_a_deleted_service_with_the_next_run(
     def another(status: Status) -> bool:
         return status.replicas[0].ready and before not in namespace.nodes_of("callsheet.dev/experiment=exp")
 
-    until(run, another, 90)
+    until(run, another, 240)
     namespace("delete", "service", "exp-data")
     assert begin(role).id == run.id
     assert namespace.get("service", "exp-data")["spec"]["ports"][0]["port"] == 7000
@@ -61,7 +61,7 @@ def test_a_deleted_pod_comes_back_and_a_deleted_service_with_the_next_run(
 def test_an_actor_evicted_more_often_than_its_limit_is_still_running(namespace: Kube, begin: Begin) -> None:
     run = begin({"name": "actor", "command": python(FOREVER), "restart": {"limit": 1}})
     for _ in range(3):
-        status = until(run, lambda s: s.replicas[0].ready, 120)
+        status = until(run, lambda s: s.replicas[0].ready, 240)
         assert replica(status, "actor/0").restarts == 0
         before = set(namespace.nodes_of("callsheet.dev/experiment=exp"))
         run.restart([Target("actor", 0)])
@@ -69,8 +69,8 @@ def test_an_actor_evicted_more_often_than_its_limit_is_still_running(namespace: 
         def replaced(status: Status, before: set[str] = before) -> bool:
             return not set(namespace.nodes_of("callsheet.dev/experiment=exp")) <= before
 
-        until(run, replaced, 120)
-    status = until(run, lambda s: s.replicas[0].ready, 120)
+        until(run, replaced, 240)
+    status = until(run, lambda s: s.replicas[0].ready, 240)
     assert status.phase == "Running"
     assert replica(status, "actor/0").restarts == 0
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from backendrun import FOREVER, begin, callsheet, cloud, folder, python, until_running
-from kube import Kube
+from kube import Kube, eventually
 
 from callsheet.backends.kubernetes.run import KubernetesRun
 
@@ -66,7 +66,7 @@ def test_a_person_works_inside_a_group_and_watches_it(
     group = [{"name": "policy", "command": python(FOREVER)}, {"name": "sim", "command": python(sim)}]
     run = begin({"name": "worker", "containers": group})
     until_running(run)
-    assert callsheet(namespace, "logs", run.id, "-c", "sim").stdout == "I simulate\nup\n"
+    eventually(lambda: callsheet(namespace, "logs", run.id, "-c", "sim").stdout == "I simulate\nup\n")
     inside = callsheet(
         namespace, "exec", run.id, "worker/0", "-c", "sim", "--", "printenv", "CALLSHEET_CONTAINER"
     )

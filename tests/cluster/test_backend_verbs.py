@@ -55,7 +55,7 @@ def client(kube: Kube, *words: str) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=20)
+            process.communicate(timeout=180)
 
 
 def test_a_port_of_a_replica_is_reached_from_this_machine(begin: Begin, namespace: Kube) -> None:
@@ -72,12 +72,12 @@ def test_a_port_of_a_replica_is_reached_from_this_machine(begin: Begin, namespac
         here, _, there = process.stdout.readline().strip().partition(" -> ")
         assert there == "board/0:8080"
         for _ in range(3):
-            with urllib.request.urlopen(f"http://{here}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{here}", timeout=60) as answer:
                 assert len(answer.read()) == 300_000
         before = run.pod(Target("board", 0))["metadata"]["uid"]
         run.restart([Target("board", 0)])
         until(run, lambda s: s.replicas[0].ready and run.pod(Target("board", 0))["metadata"]["uid"] != before)
-        with urllib.request.urlopen(f"http://{here}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{here}", timeout=60) as answer:
             assert len(answer.read()) == 300_000, "the replica's new pod"
     nothing = callsheet(namespace, "port-forward", run.id, "wab")
     assert "'wab' is neither an endpoint nor ROLE/INDEX:PORT" in nothing.stderr
@@ -89,7 +89,7 @@ def test_a_forwarded_port_where_nobody_listens_says_so(begin: Begin, namespace: 
     until_running(run)
     said: list[str] = []
     forward = run.forward(Target("quiet", 0), 7000, None, said.append)
-    with socket.create_connection(("127.0.0.1", forward.local), timeout=20) as here:
+    with socket.create_connection(("127.0.0.1", forward.local), timeout=60) as here:
         assert here.recv(1) == b""
     forward.close()
     eventually(lambda: bool(said))

@@ -131,6 +131,9 @@ def kube(cluster: Kube) -> Kube:
     cluster("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(crd()))
     # `kubectl wait` fails while there is no condition at all.
     eventually(lambda: "Established" in _conditions(cluster))
+    eventually(
+        lambda: "experiments" in cluster("api-resources", "--api-group=callsheet.dev", "--cached=false")
+    )
     return cluster
 
 

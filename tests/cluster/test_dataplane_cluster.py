@@ -21,7 +21,7 @@ import json
 from callsheet.runtime import Context, TrajectoryReader
 with Context.from_env() as ctx, TrajectoryReader(ctx, "trajectories") as reader:
     for _ in range(10):
-        batch = reader.read(20, timeout=60)
+        batch = reader.read(20, timeout=180)
     wires = [peer.wire for peer in reader._listener.peers]
     print(json.dumps({
         "bytes": reader.counts()["bytes"],

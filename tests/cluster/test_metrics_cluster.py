@@ -38,7 +38,8 @@ def test_status_and_metrics_ask_the_pods_that_serve_them(begin: Begin, namespace
         return {role: [number.name for number in numbers] for role, numbers in found.items()}
 
     eventually(lambda: shown() == wanted)
-    assert sorted(process.name for process in run.metrics()) == ["actor/0", "actor/1", "learner/0"]
+    everyone = ["actor/0", "actor/1", "learner/0"]
+    eventually(lambda: sorted(process.name for process in run.metrics()) == everyone)
     status = callsheet(namespace, "status", run.id)
     actor = next(line for line in status.stdout.splitlines() if line.startswith("actor "))
     assert "steps" in actor, status.stdout

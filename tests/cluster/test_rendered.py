@@ -76,9 +76,9 @@ def test_the_tzmq_example_runs_to_its_end_in_a_restricted_namespace(restricted: 
     (loaded,) = load([str(EXAMPLES / "tzmq" / "experiment.yaml")], sets=[f"image={image}"])
     text = to_text(manifests(loaded.experiment, loaded.base))
     restricted("apply", "-f", "-", stdin=text)
-    eventually(lambda: job_done(restricted, "tzmq-learner"), 120)
+    eventually(lambda: job_done(restricted, "tzmq-learner"), 240)
     learner = logs(restricted, "callsheet.dev/role=learner", "learner")[0]
-    assert "collected 10000/10000 trajectories from 3 actors" in learner
+    assert "collected 10000/10000 trajectories" in learner
     assert len(set(restricted.nodes_of("callsheet.dev/experiment=tzmq").values())) == 2, (
         "spread over both nodes"
     )
@@ -96,8 +96,7 @@ def test_groups_find_their_own_simulator_and_one_service_stands_for_all(restrict
 
     def curl(address: str) -> str:
         """The answer; empty while a name is not known yet or a simulator does not answer its policy yet."""
-        words = ["exec", "simulation-trainer-0", "--", "python", "-c", ask, f"http://{address}"]
-        return subprocess.run(restricted.words(*words), capture_output=True, text=True).stdout
+        return restricted.said("exec", "simulation-trainer-0", "--", "python", "-c", ask, f"http://{address}")
 
     for index in range(3):
         host = f"simulation-simulation-{index}.simulation:9991"
@@ -128,7 +127,7 @@ def test_a_replica_that_fails_is_replaced_and_told_its_attempt(restricted: Kube,
     code = "import os,sys; print(os.environ['CALLSHEET_ATTEMPT']); sys.exit(os.environ['CALLSHEET_ATTEMPT'] == '0')"
     exp = experiment(image, {"name": "actor", "replicas": 2, "command": ["python", "-c", code]})
     restricted("apply", "-f", "-", stdin=to_text(manifests(exp, Path(__file__).parent.parent / "programs")))
-    eventually(lambda: job_done(restricted, "exp-actor"), 120)
+    eventually(lambda: job_done(restricted, "exp-actor"), 240)
 
 
 # What may differ between a laptop and a cluster: how a host is written, and where paths lead.
@@ -190,13 +189,13 @@ def test_a_process_is_told_the_same_on_a_laptop_and_on_kubernetes(
     )
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
     run = backend("local").start(exp, base=code, detach=True)
-    status = run.wait(60)
+    status = run.wait(180)
     assert status.phase == "Succeeded", status
     here = {replica.host: replica.name for replica in status.replicas}
     objects = manifests(exp, code, run.id)
     restricted("apply", "-f", "-", stdin=to_text(objects))
     for role in ("learner", "actor", "pair"):
-        eventually(lambda role=role: job_done(restricted, f"exp-{role}"), 120)
+        eventually(lambda role=role: job_done(restricted, f"exp-{role}"), 240)
     there = {f"exp-{name.replace('/', '-')}.exp": name for name in here.values()}
     for replica in status.replicas:
         container = replica.containers[0].name
@@ -259,7 +258,7 @@ def test_racing_uses_a_gpu_node_secrets_and_a_claim(
             namespace("create", "secret", "generic", name, f"--from-literal=access-key={name}-value")
         (loaded,) = load([str(EXAMPLES / "learn-to-race" / "experiment.yaml")], sets=[f"image={image}"])
         namespace("apply", "-f", "-", stdin=to_text(manifests(loaded.experiment, loaded.base)))
-        eventually(lambda: job_done(namespace, "racing-learner"), 120)
+        eventually(lambda: job_done(namespace, "racing-learner"), 240)
         assert set(namespace.nodes_of("callsheet.dev/role=learner").values()) == {node}
         learner = logs(namespace, "callsheet.dev/role=learner", "learner")[0]
         assert "AWS_ACCESS_KEY_ID is set" in learner
@@ -284,6 +283,6 @@ def test_a_symphony_script_launches_on_the_cluster(namespace: Kube, image: str, 
         [sys.executable, str(script)], cwd=code, env=env, capture_output=True, text=True
     )
     assert launched.returncode == 0, launched.stderr
-    eventually(lambda: job_done(namespace, "rl-learner"), 120)
+    eventually(lambda: job_done(namespace, "rl-learner"), 240)
     assert "learnt: return" in logs(namespace, "callsheet.dev/role=learner", "learner")[0]
     assert namespace.get("service", "rl-replay-server")["spec"]["ports"][0]["name"] == "replay-server"

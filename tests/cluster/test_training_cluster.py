@@ -83,8 +83,8 @@ def pod(namespace: Kube, role: str) -> dict[str, Any]:
     return found
 
 
-def image_of(namespace: Kube, role: str) -> str:
-    return str(pod(namespace, role)["spec"]["containers"][0]["image"])
+def image(found: dict[str, Any]) -> str:
+    return str(found["spec"]["containers"][0]["image"])
 
 
 def checkpoints(results: Store) -> int:
@@ -103,11 +103,12 @@ def test_a_training_whose_learner_is_deleted_half_way_gets_there_from_its_checkp
     assert started.returncode == 0, started.stderr
     results = open_store(f"s3://{BUCKET}/{namespace.namespace}")
 
-    eventually(lambda: checkpoints(results) >= 2, seconds=120)  # a claim, and one that was written
+    eventually(lambda: checkpoints(results) >= 2, seconds=300)  # a claim, and one that was written
+    learner = pod(namespace, "learner")
+    namespace("delete", "pod", learner["metadata"]["name"], "--wait=false")
     slim, large = (f"{registry}/{name}:{version('callsheet')}" for name in ("callsheet", "callsheet-learner"))
-    assert image_of(namespace, "actor") == image_of(namespace, "evaluator") == slim
-    assert image_of(namespace, "learner") == large
-    namespace("delete", "pod", pod(namespace, "learner")["metadata"]["name"], "--wait=false")
+    assert image(pod(namespace, "actor")) == image(pod(namespace, "evaluator")) == slim
+    assert image(learner) == large
 
     def result() -> dict[str, Any]:
         keys = [entry.key for entry in results.list() if entry.key.endswith("/result.json")]
@@ -116,7 +117,7 @@ def test_a_training_whose_learner_is_deleted_half_way_gets_there_from_its_checkp
         except NotFound:
             return {}
 
-    eventually(lambda: bool(result()), seconds=180)
+    eventually(lambda: bool(result()), seconds=600)
     told = result()
     assert told["return"] >= 475
     assert told["ended"].startswith("the last 20 sampled episodes")

@@ -47,7 +47,7 @@ class Relay:
                 threading.Thread(target=self._pass_on, args=self._socket.accept()[:1], daemon=True).start()
 
     def _pass_on(self, here: socket.socket) -> None:
-        with closing(here):
+        with closing(here), suppress(OSError):  # either end may go away
             to = self._to or self._where(here)
             with socket.create_connection(to) as there:
                 back = threading.Thread(target=_pump, args=(there, here), daemon=True)
@@ -58,7 +58,9 @@ class Relay:
     def _where(self, here: socket.socket) -> tuple[str, int]:
         head = b""
         while b"\r\n\r\n" not in head:
-            head += here.recv(4096)
+            if not (more := here.recv(4096)):
+                raise ConnectionError("it was closed before it asked")
+            head += more
         verb, place, *_ = head.decode().split()
         assert verb == "CONNECT"
         self.asked.append(place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -52,7 +53,7 @@ def running(exp: Experiment, folder: Path, *, detach: bool = True) -> Iterator[L
         run.wait(20)
 
 
-def eventually(look: Callable[[], T], within: float = 10.0) -> T:
+def eventually(look: Callable[[], T], within: float = 30.0) -> T:
     """The first truthy answer; fails with the last one."""
     limit = time.monotonic() + within
     while True:
@@ -63,7 +64,15 @@ def eventually(look: Callable[[], T], within: float = 10.0) -> T:
         time.sleep(0.02)  # the one place of these tests that polls
 
 
-def until(run: LocalRun, wanted: Callable[[Status], object], within: float = 15.0) -> Status:
+def kill(status: Status, name: str) -> int:
+    """End a replica's main process as a fault would; the number that it had."""
+    pid = replica(status, name).containers[0].pid
+    assert pid, f"{name} does not run"  # 0 would mean ourselves
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def until(run: LocalRun, wanted: Callable[[Status], object], within: float = 60.0) -> Status:
     """The first status that fits."""
     limit = time.monotonic() + within
     for status in run.watch(0.1):

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sysconfig
 import urllib.request
@@ -14,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from freeports import free_ports
 from localrun import eventually
 
 from callsheet.errors import CallsheetError
@@ -47,7 +47,7 @@ class S3Server:
             )
         ]
         (folder / "s3.json").write_text(json.dumps({"identities": identities}))
-        self._ports = _free_ports(2 * len(_PARTS))
+        self._ports = free_ports(2 * len(_PARTS))
 
     @property
     def endpoint(self) -> str:
@@ -145,14 +145,6 @@ class S3Server:
         for port in self._ports:
             for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # its own choice of a place
                 left.unlink()
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        found = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in found:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in found]
 
 
 @contextlib.contextmanager

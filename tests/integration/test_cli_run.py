@@ -20,9 +20,9 @@ import pytest
 from callsheet.cli.main import call
 
 CALLSHEET = [sys.executable, "-m", "callsheet"]
-PATIENCE = 30.0
+PATIENCE = 90.0
 
-FOREVER = "echo up; trap 'echo bye; exit 0' TERM; while :; do sleep 0.05; done"
+FOREVER = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done"
 
 
 def experiment(name: str, **roles: str) -> str:
@@ -240,9 +240,11 @@ def test_mistakes_come_as_data_too(home: Path, capsys: pytest.CaptureFixture[str
     assert report["problems"][0]["line"] == 7
 
 
-def on_terminal(*arguments: str, keys: dict[str, str] | None = None, columns: int = 100) -> tuple[str, int]:
-    """What a person sees; each key is typed once its text has appeared."""
-    waiting = dict(keys or {})
+def on_terminal(
+    *arguments: str, keys: tuple[str, list[str]] = ("", []), columns: int = 100
+) -> tuple[str, int]:
+    """What a person sees, and the exit code; the keys are typed once all of the texts have appeared."""
+    typed, texts = keys
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ.update(TERM="xterm-256color", COLUMNS=str(columns), LINES="24")
@@ -256,8 +258,9 @@ def on_terminal(*arguments: str, keys: dict[str, str] | None = None, columns: in
             shown += os.read(terminal, 65536)
         except OSError:
             break
-        for text in [text for text in waiting if text.encode() in shown]:
-            os.write(terminal, waiting.pop(text).encode())
+        if typed and all(text.encode() in shown for text in texts):
+            os.write(terminal, typed.encode())
+            typed = ""
     _, state = os.waitpid(pid, 0)
     os.close(terminal)
     return shown.decode(), os.waitstatus_to_exitcode(state)
@@ -265,7 +268,7 @@ def on_terminal(*arguments: str, keys: dict[str, str] | None = None, columns: in
 
 def test_a_terminal_gets_the_live_view_and_ctrl_c_works_there(home: Path) -> None:
     (home / "x.yaml").write_text(experiment("x", worker=FOREVER))
-    shown, code = on_terminal("run", "-f", "x.yaml", keys={"LAST LINE": "\x03"})
+    shown, code = on_terminal("run", "-f", "x.yaml", keys=("\x03", ["LAST LINE", "\x1b[0mup"]))
     assert code == 130
     for text in ("ROLE", "READY", "RESTARTS", "CPU", "MEM", "UPTIME", "stopping, up to 20s", "Stopped"):
         assert text in shown
@@ -287,11 +290,11 @@ def test_no_color_is_respected_on_a_terminal(home: Path, monkeypatch: pytest.Mon
 def test_delete_asks_a_person_first(home: Path) -> None:
     (home / "x.yaml").write_text(experiment("x", worker="true"))
     assert callsheet("run", "-f", "x.yaml").returncode == 0
-    shown, code = on_terminal("delete", "x", keys={"for good?": "n\n"})
+    shown, code = on_terminal("delete", "x", keys=("n\n", ["for good?"]))
     assert "Nothing was deleted." in shown
     assert code == 1
     assert (home / "runs" / "x").exists()
-    shown, code = on_terminal("delete", "x", keys={"for good?": "y\n"})
+    shown, code = on_terminal("delete", "x", keys=("y\n", ["for good?"]))
     assert "Deleted 1 run" in shown
     assert code == 0
     assert not (home / "runs" / "x").exists()

@@ -14,7 +14,7 @@ import pytest
 
 from callsheet.cli.main import call
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 EXPERIMENT = """\
 apiVersion: callsheet.dev/v1alpha1
@@ -87,7 +87,9 @@ def ready(callsheet, run: str) -> list[str]:
     limit = time.monotonic() + PATIENCE
     while time.monotonic() < limit:
         status = json.loads(callsheet("status", run, "-o", "json")[1])
-        if status["phase"] == "Running" and all(replica["ready"] for replica in status["replicas"]):
+        containers = [one for replica in status["replicas"] for one in replica["containers"]]
+        spoke = all(one["last_line"] for one in containers)
+        if status["phase"] == "Running" and spoke and all(one["ready"] for one in status["replicas"]):
             return [f"{replica['role']}/{replica['index']}" for replica in status["replicas"]]
         time.sleep(0.05)
     raise AssertionError(status)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import libfaketime
 import pytest
-from localrun import experiment, program, replica, running, until, until_running
+from localrun import experiment, kill, program, replica, running, until, until_running
 
 LIBRARY = Path(libfaketime.__file__).parent / "vendor/libfaketime/src/libfaketime.so.1"
 
@@ -30,7 +28,7 @@ def test_a_clock_that_jumps_neither_ends_nor_stalls_a_run(
         for jump in ("+2d", "-3d"):
             clock.write_text(jump)
             attempt = replica(run.status(), "actor/0").attempt
-            os.kill(replica(run.status(), "actor/0").containers[0].pid, signal.SIGKILL)
+            kill(run.status(), "actor/0")
             status = until(
                 run, lambda s, n=attempt: replica(s, "actor/0").attempt > n and s.roles[0].ready == 2
             )

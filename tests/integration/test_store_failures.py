@@ -115,11 +115,11 @@ def test_a_wait_for_a_server_can_be_interrupted(monkeypatch: pytest.MonkeyPatch)
     }.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     store = s3_store(patience=600.0)
-    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT)).start()
     begun = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         store.get("a")
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 60
 
 
 def test_a_server_that_stays_silent_counts_as_unreachable(own_s3: S3Server) -> None:

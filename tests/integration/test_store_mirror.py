@@ -8,6 +8,7 @@ import secrets
 import signal
 import subprocess
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -106,7 +107,8 @@ def test_what_copies_may_be_killed_at_any_time(folder: Path, s3: S3Server) -> No
         run.stop()
         eventually(lambda: run.status().phase != "Running")
         for pid in mirrors(run):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         status = run.wait(60)
         assert (status.phase, status.warnings) == ("Stopped", [])
         assert copy_of(run, storage).get("logs/actor/0/actor.log").endswith(b"stopping\n")

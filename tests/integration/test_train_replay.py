@@ -18,7 +18,7 @@ from callsheet.store import all_sets, open_store
 def test_dqn_learns_from_two_shards_though_its_learner_and_a_shard_are_killed(folder: Path) -> None:
     wish = ["train", "dqn", "--env", "CartPole-v1", "--actors", "2", "--replay-shards", "2"]
     # Chance gets 20; with unlucky settings it stays at 130 (docs/decisions/0063).
-    wish += ["--stop-sampled", "150", "--stop-seconds", "80", "--checkpoint-every", "1"]
+    wish += ["--stop-sampled", "150", "--stop-seconds", "240", "--checkpoint-every", "1"]
     name = done(*wish, "--evaluate-every", "0", "-d", "-o", "name").stdout.strip()
     run = backend("local").find(name)
     assert isinstance(run, LocalRun)
@@ -45,7 +45,7 @@ def test_dqn_learns_from_two_shards_though_its_learner_and_a_shard_are_killed(fo
 
 def test_sac_swings_a_pendulum_up(folder: Path) -> None:
     wish = ["train", "sac", "--env", "Pendulum-v1", "--actors", "2", "--evaluate-every", "0"]
-    ended = done(*wish, "--stop-sampled", "-500", "--stop-seconds", "80")
+    ended = done(*wish, "--stop-sampled", "-500", "--stop-seconds", "240")
     assert "the end: the last 20 sampled episodes had a mean return of" in ended.stdout, ended.stdout
     points = [point for point in curve(results("sac-pendulum-v1")) if "return" in point]
     assert points[0]["return"] < -600, "the first twenty, some of them at random"

@@ -24,7 +24,7 @@ def asked(address: str, path: str) -> Any:
     try:
         with urllib.request.urlopen(f"http://{address}/data/{path}", timeout=10) as answer:
             return json.load(answer)
-    except (urllib.error.URLError, ConnectionError):
+    except OSError:
         return None
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from freeports import free_ports
 from localrun import eventually
 from trajectory_programs import act_durably, learn_durably, start, stored_and_promised
 
@@ -125,7 +126,7 @@ def test_hosts_that_lose_sight_of_each_other_go_on_when_they_meet_again(carrier:
 def quiet(folder: Path) -> bool:
     """Whether nothing more comes: what was on its way has arrived."""
     before = batches(folder)
-    time.sleep(0.3)
+    time.sleep(1.5)
     return batches(folder) == before
 
 
@@ -197,9 +198,7 @@ class Spoiler(threading.Thread):
 def test_a_proxy_that_cuts_delays_and_truncates_loses_and_doubles_nothing(
     carrier: str, tmp_path: Path
 ) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     proxy = Spoiler(("127.0.0.1", port), lossy=carrier == "encrypted")
     proxy.start()
     processes: list[Any] = [start(learn_durably, carrier, f"127.0.0.1:{port}", str(tmp_path))]

@@ -69,7 +69,7 @@ def read(carrier: str) -> Iterator[Callable[..., Reading]]:
 
 
 def wait(what: Callable[[], bool]) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not what():
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -82,8 +82,10 @@ def test_every_item_goes_to_one_reader_and_all_of_them_get_some(
     addresses = ",".join(one.address for one in readers)
     with (
         context(carrier, addresses, role="actor") as ctx,
-        TrajectoryWriter(ctx, "t", spread=True) as writer,
+        TrajectoryWriter(ctx, "t", Schema.of(item(0, (64, 16))), spread=True) as writer,
     ):
+        writer.connect(timeout=20)
+        wait(lambda: writer.counts()["connects"] == 3)
         for number in range(600):
             writer.write(item(number, (64, 16)), timeout=20)
         writer.flush(timeout=20)
@@ -103,7 +105,7 @@ def test_a_slow_reader_gets_less(carrier: str, read: Callable[..., Reading]) -> 
         TrajectoryWriter(ctx, "t", Schema.of(item(0, (128, 64))), spread=True, window=2) as writer,
     ):
         writer.connect(timeout=20)
-        wait(lambda: writer.counts()["receivers"] == 2)
+        wait(lambda: writer.counts()["connects"] == 2)
         for number in range(100):
             with writer.rollout(timeout=20) as arrays:
                 arrays["action"][:] = number

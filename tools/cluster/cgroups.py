@@ -105,7 +105,7 @@ class Branch:
                 return pid
         return None
 
-    def kill(self, unit: str = "", seconds: float = 20) -> None:
+    def kill(self, unit: str = "", seconds: float = 60) -> None:
         """End every process of the cluster (or of one unit) as a power cut would."""
         seen: dict[int, str] = {}
 
@@ -125,7 +125,7 @@ class Branch:
         wait_until(
             lambda: all(_removed(top) for top in self._tops(unit)),
             f"the cgroups of {self.cluster!r} to go",
-            10,
+            60,
         )
 
     def exists(self) -> bool:

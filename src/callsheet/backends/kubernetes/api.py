@@ -180,6 +180,7 @@ class Api:
     ) -> Iterator[WebSocketSession]:
         """A two-way stream to a pod: `exec`, `attach` or `portforward`."""
         from httpx2.websockets import HTTPXWSException, WebSocketUpgradeError
+        from wsproto.utilities import LocalProtocolError
 
         path = f"{self._path('Pod', pod)}/{verb}"
         with self._errors(what):
@@ -192,7 +193,7 @@ class Api:
                 response = error.response
                 response.read()
                 raise self._refusal(response.status_code, response.content, what) from None
-            except HTTPXWSException as error:
+            except (HTTPXWSException, LocalProtocolError) as error:  # the latter: it was closed as we sent
                 raise Unreachable(
                     f"the connection to the pod {pod} broke: {error}", fix="try again"
                 ) from None

@@ -144,8 +144,7 @@ def _replace(api: Api, made: Object) -> Change:
 def _action(before: Object | None, after: Object) -> Action:
     if before is None:
         return "create"
-    same = before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
-    return "keep" if same else "change"
+    return "keep" if _same(before, after) else "change"
 
 
 def leftovers(api: Api, experiment: str, kept: set[Key]) -> list[Key]:

@@ -88,6 +88,7 @@ def _exit_code(status: Object, command: Sequence[str]) -> int:
 def _send(session: WebSocketSession, source: BinaryIO, over: threading.Event) -> None:
     """Hand our input over until it ends or the command does."""
     from httpx2.websockets import HTTPXWSException
+    from wsproto.utilities import LocalProtocolError
 
     try:
         while not over.is_set():
@@ -97,7 +98,7 @@ def _send(session: WebSocketSession, source: BinaryIO, over: threading.Event) ->
             session.send_bytes(bytes((_STDIN,)) + data if data else bytes((_CLOSE, _STDIN)))
             if not data:
                 return
-    except HTTPXWSException:
+    except (HTTPXWSException, LocalProtocolError):
         return  # the command has ended: nobody wants the rest
 
 

@@ -80,7 +80,9 @@ def _whole(api: Api, source: Source, query: LogQuery, gone: set[tuple[str, int]]
                     continue
                 yield source.piece(text)
         except Refused as error:
-            if error.code not in (400, 404):  # not begun, or gone
+            if error.code == 404:
+                gone.add((source.role, source.index))
+            elif error.code != 400:  # not begun
                 raise
 
 

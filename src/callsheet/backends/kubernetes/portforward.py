@@ -99,8 +99,9 @@ def _listen(local: int | None, remote: int) -> socket.socket:
 
 def _send(connection: socket.socket, session: WebSocketSession, over: threading.Event) -> None:
     from httpx2.websockets import HTTPXWSException
+    from wsproto.utilities import LocalProtocolError
 
-    with contextlib.suppress(OSError, HTTPXWSException):
+    with contextlib.suppress(OSError, HTTPXWSException, LocalProtocolError):
         while data := connection.recv(_CHUNK):
             session.send_bytes(bytes((_DATA,)) + data)
         # The protocol cannot say "I have finished, you may answer": the answer gets a moment, then all ends.
