@@ -110,7 +110,9 @@ class _ContainerLog:
 
     def position(self, query: LogQuery) -> None:
         """Skip what the query does not want. The log may be rotated meanwhile: then look again."""
+        place = self._inode, self._offset
         for _ in range(10):
+            self._inode, self._offset = place
             with contextlib.suppress(FileNotFoundError):
                 self._position(query)
                 return
@@ -152,6 +154,8 @@ class _ContainerLog:
         for number in range(len(parts) - 1, oldest - 1, -1):
             start = floor[1] if inodes[number] == floor[0] else 0
             with open(parts[number], "rb") as file:
+                if os.fstat(file.fileno()).st_ino != inodes[number]:
+                    raise FileNotFoundError(parts[number])  # it was rotated since we listed them
                 file.seek(start)
                 data = file.read(max(0, size - start) if inodes[number] == last else -1)
             found = data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
