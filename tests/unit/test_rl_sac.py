@@ -130,7 +130,7 @@ def test_critics_tell_what_would_be_better_and_stay_as_they_are() -> None:
 
 def test_an_update_is_what_autograd_makes_of_the_losses() -> None:
     """One whole update again, written as the paper has it: losses, `backward`, PyTorch's own Adam."""
-    learner, again = make(temperature=0.5), make(temperature=0.5)
+    learner, again = (make(temperature=0.5, learning_rate=3e-4) for _ in range(2))
     net, target = again._net, again._target
     data = {name: torch.from_numpy(array) for name, array in batch().items()}
     now, later = torch.randn(2, 16, 2, generator=torch.Generator().manual_seed(1)).unbind()

@@ -29,7 +29,7 @@ class Config(Settings, frozen=True, kw_only=True):
     """Steps whose rewards a transition sums up before the critics are asked."""
     gamma: float = 0.99
     """How much a reward one step later is worth."""
-    learning_rate: float = 3e-4
+    learning_rate: float = 1e-3
     """Of Adam: for policy, critics and temperature."""
     tau: float = 0.005
     """How far the critics that give the targets follow the others in each update."""
@@ -56,7 +56,6 @@ def defaults(family: Family) -> Config:
                 batch=128,
                 capacity=100_000,
                 warmup=500,
-                learning_rate=1e-3,
                 tau=0.01,
                 temperature=1.0,
                 network=Network(head="soft-actor-critic", hidden=(64, 64)),
