@@ -130,7 +130,7 @@ def test_tzmq_runs_to_its_end_and_is_not_slow(callsheet: Callsheet) -> None:
 
 
 def test_tzmq_survives_a_killed_learner(callsheet: Callsheet) -> None:
-    more = ["--set", "roles.learner.args=[--steps, '50000']"]
+    more = ["--set", "roles.learner.args=[--steps, '25000']"]
     callsheet("run", "-d", "-f", str(EXAMPLES / "tzmq" / "experiment.yaml"), *more)
     run = found("tzmq")
     eventually(lambda: any("collected" in line for line in lines(run, "learner/0")), 60)

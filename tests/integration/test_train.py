@@ -128,7 +128,7 @@ def test_a_seed_gives_the_same_weights_in_processes_from_a_file_and_in_one_proce
 
 
 def test_a_training_survives_the_death_of_an_actor_and_of_its_learner(folder: Path) -> None:
-    wish = [*TRAIN, "--stop-steps", "400000", "--checkpoint-every", "0.3", "--evaluate-every", "0"]
+    wish = [*TRAIN, "--stop-steps", "150000", "--checkpoint-every", "0.3", "--evaluate-every", "0"]
     name = done(*wish, "-d", "-o", "name").stdout.strip()
     run = backend("local").find(name)
     assert isinstance(run, LocalRun)
