@@ -219,7 +219,7 @@ def test_down_leaves_nothing_and_can_be_said_twice(up: Ups, name: str) -> None:
 
 
 def test_a_built_cluster_is_up_within_fifteen_seconds(up: Ups, name: str) -> None:
-    while len(up.took) < 8 and min(up.took, default=99) >= 15:
+    while len(up.took) < 3 and min(up.took, default=99) >= 15:
         lifecycle.down(name)
         up()
     assert min(up.took) < 15, up.took

@@ -78,7 +78,7 @@ def test_the_tzmq_example_runs_to_its_end_in_a_restricted_namespace(restricted: 
     restricted("apply", "-f", "-", stdin=text)
     eventually(lambda: job_done(restricted, "tzmq-learner"), 240)
     learner = logs(restricted, "callsheet.dev/role=learner", "learner")[0]
-    assert "collected 10000/10000 trajectories" in learner
+    assert "collected 10000/10000 trajectories from 3 actors" in learner
     assert len(set(restricted.nodes_of("callsheet.dev/experiment=tzmq").values())) == 2, (
         "spread over both nodes"
     )

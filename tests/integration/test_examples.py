@@ -119,13 +119,13 @@ simulation = pytest.mark.parametrize("hands", ["simulation"], indirect=True)
 symphony = pytest.mark.parametrize("hands", ["symphony"], indirect=True)
 
 
+@pytest.mark.exclusive
 def test_tzmq_runs_to_its_end_and_is_not_slow(callsheet: Callsheet) -> None:
     output = callsheet("run", "-f", str(EXAMPLES / "tzmq" / "experiment.yaml"))
 
     collected = re.findall(r"collected 10000/10000 trajectories from (\d) actors, (\d+)/s", output)
-    ((actors, rate),) = collected
-    assert 1 <= int(actors) <= 3, "one that is slow to start may find that all is collected"
-    assert int(rate) > 100
+    assert [count for count, _ in collected] == ["3"]
+    assert int(collected[0][1]) > 500
     assert all(f"actor/{index}" in output for index in range(3))
 
 

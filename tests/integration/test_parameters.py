@@ -307,6 +307,7 @@ def test_nobody_sees_a_mix_while_versions_are_published_as_fast_as_can_be(kind: 
                     taken += 1
 
 
+@pytest.mark.exclusive
 def test_readers_carry_on_when_the_publisher_is_killed_and_starts_again(kind: str) -> None:
     with ExitStack() as stack:
         publisher = stack.enter_context(program("publish", kind, "127.0.0.1:0", 1_000_000))
@@ -328,12 +329,13 @@ def test_readers_carry_on_when_the_publisher_is_killed_and_starts_again(kind: st
         while after.incarnation == before.incarnation:
             after = waiting.wait(timeout=SOON)
         until(lambda: (found := polling.poll()) is not None and found.version < 1_000_000)
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 2
         assert after.version < 1_000_000
         assert after.incarnation > before.incarnation
         assert is_whole(after)
 
 
+@pytest.mark.exclusive
 def test_a_stopped_reader_stops_nobody(kind: str, server: ParameterServer, ctx: Context) -> None:
     with program("read", kind, server.address) as stopped, ParameterReader(ctx, "p") as reader:
         server.publish(0, arrays(0))
@@ -345,7 +347,7 @@ def test_a_stopped_reader_stops_nobody(kind: str, server: ParameterServer, ctx: 
             server.publish(version, arrays(version))
             slowest = max(slowest, time.monotonic() - begun)
             assert reader.wait(timeout=SOON).version == version
-        assert slowest < 5
+        assert slowest < 1
         one = sum(value.nbytes for value in arrays(0).values())
         assert server.counts()["memory_bytes"] <= (MOST_LENT + 2) * (one + 128 * 1024)
         stopped.send_signal(signal.SIGCONT)
@@ -365,12 +367,13 @@ def test_a_killed_reader_leaves_nothing_lent(kind: str, server: ParameterServer,
     until(lambda: server.counts()["readers"] == 0)
 
 
+@pytest.mark.exclusive
 def test_a_poll_does_not_wait_for_a_publisher_that_is_not_there(kind: str) -> None:
     with context(kind, "127.0.0.1:9", role="reader") as ctx, ParameterReader(ctx, "p") as reader:
         begun = time.monotonic()
         for _ in range(1000):
             assert reader.poll() is None
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 1
         with pytest.raises(TimedOut, match="no connection to p at"):
             reader.wait(timeout=0.2)
 

@@ -18,7 +18,7 @@ def rates(step: dict[str, Callable[[Any], Any]], count: int, actions: int, numbe
     """Steps per second of each, the best of many short turns that alternate."""
     chosen = np.random.default_rng(0).integers(0, actions, (number, count))
     best = dict.fromkeys(step, 0.0)
-    for _ in range(15):
+    for _ in range(40):
         for name, go in step.items():
             begin = time.perf_counter()
             for action in chosen:
@@ -39,10 +39,7 @@ def test_cartpoles_keep_four_fifths_of_their_speed_and_games_nearly_all() -> Non
     games.reset(seed=0)
     pong = make("ALE/Pong-v5", 8, seed=0, options={"num_threads": 2, "repeat_action_probability": 0.0})
     pong.reset()
-    for _ in range(5):  # what is shared with others is not always there for both
-        played = rates({"bare": games.step, "ours": pong.step}, 8, 6, 20)
-        if played["ours"] >= 0.95 * played["bare"]:
-            break
+    played = rates({"bare": games.step, "ours": pong.step}, 8, 6, 20)
 
     print(f"\nCartPole x 64: {poles}\nPong x 8: {played}")
     for each in (bare, ours, games, pong):

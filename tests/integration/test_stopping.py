@@ -101,6 +101,7 @@ def test_killing_the_supervisor_leaves_no_process_of_the_run_within_two_seconds(
         assert lines(run, "stubborn/0")[0].startswith("attempt 0"), "the logs are still there"
 
 
+@pytest.mark.exclusive
 def test_a_killed_guard_is_replaced_and_the_run_stays_guarded(folder: Path) -> None:
     with running(experiment({"name": "actor", "command": program("patient.py")}), folder) as run:
         status = until_running(run)
@@ -115,7 +116,7 @@ def test_a_killed_guard_is_replaced_and_the_run_stays_guarded(folder: Path) -> N
         os.kill(first, signal.SIGKILL)
         eventually(lambda: guards() and guards() != [first])
         os.kill(status.supervisor, signal.SIGKILL)
-        eventually(lambda: not processes_of(run), within=20.0)
+        eventually(lambda: not processes_of(run), within=3.0)
 
 
 def test_the_run_stops_when_the_program_that_started_it_goes_away(folder: Path) -> None:

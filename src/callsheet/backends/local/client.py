@@ -219,7 +219,12 @@ class LocalRun:
             raise UserError(
                 f"the run {self.id} has not ended", fix=f"stop it first: callsheet stop {self.id}"
             )
+        limit = time.monotonic() + TIMEOUT
         while self._is_answered():
+            if time.monotonic() > limit:
+                raise RetryError(
+                    f"the supervisor of the run {self.id} does not end", fix="wait and try again"
+                )
             time.sleep(0.02)  # it says its last words for a moment; it is no child of ours to wait for
         registry.forget(self.folder)
 
