@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -69,6 +71,31 @@ def test_pytorch_that_is_missing_is_told_before_anything_starts(
     assert call(["train", "ppo", "--env", "CartPole-v1"]) == 2
     assert "the learner needs PyTorch, which is not installed" in capsys.readouterr().err
     assert not Path("runs").exists()
+
+
+def test_an_algorithm_of_ones_own_is_started_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2] / "examples" / "algorithm")
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    monkeypatch.setattr(train, "find_spec", lambda name: None)
+    monkeypatch.setattr(train.run, "launch", lambda *_, **__: 0)
+    assert call(["train", "reinforce:WithNumPy", "--env", "CartPole-v1"]) == 0
+
+
+@pytest.mark.parametrize(
+    "words", [["train", "ppo", "--env", "CartPole-v1"], ["plot", "x"], ["evaluate", "x"]]
+)
+def test_a_slim_installation_says_what_to_install(words: list[str], tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "for name in ('msgspec', 'numpy', 'gymnasium', 'torch', 'zmq'): sys.modules[name] = None\n"
+        f"from callsheet.cli.main import call\nsys.exit(call({words!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert "pip install 'callsheet[" in done.stderr or "there is no run 'x'" in done.stderr
+    assert "Callsheet itself failed" not in done.stderr
 
 
 RENDER = ["train", "ppo", "--env", "CartPole-v1", "--render"]

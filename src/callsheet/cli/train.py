@@ -130,11 +130,12 @@ def command(
     callsheet train sac --env HalfCheetah-v5 --set learning_rate=0.0003
     callsheet train ppo --resume ppo-cartpole-v1
     """
+    training = _training(algorithm, on, wish)
+
     from callsheet.cli import training_runs
     from callsheet.recipes.images import Images
     from callsheet.recipes.training import Wishes, experiment
 
-    training = _training(algorithm, on, wish)
     if settings:
         from callsheet.cli import training_settings
 
