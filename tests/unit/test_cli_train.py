@@ -81,21 +81,19 @@ def test_an_algorithm_of_ones_own_is_started_without_pytorch(monkeypatch: pytest
     assert call(["train", "reinforce:WithNumPy", "--env", "CartPole-v1"]) == 0
 
 
-@pytest.mark.parametrize(
-    "words", [["train", "ppo", "--env", "CartPole-v1"], ["plot", "x"], ["evaluate", "x"]]
-)
-def test_a_slim_installation_says_what_to_install(words: list[str], tmp_path: Path) -> None:
+def test_a_slim_installation_says_what_to_install(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "for name in ('msgspec', 'numpy', 'gymnasium', 'torch', 'zmq'): sys.modules[name] = None\n"
-        f"from callsheet.cli.main import call\nsys.exit(call({words!r}))"
+        "from callsheet.cli.main import call\n"
+        "sys.exit(call(['train', 'ppo', '--env', 'CartPole-v1']))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 2, done.stderr
-    assert "pip install 'callsheet[" in done.stderr or "there is no run 'x'" in done.stderr
-    assert "Callsheet itself failed" not in done.stderr
+    assert done.returncode == 2
+    assert "training needs msgspec, which is not installed" in done.stderr
+    assert "pip install 'callsheet[torch]'" in done.stderr
 
 
 RENDER = ["train", "ppo", "--env", "CartPole-v1", "--render"]
