@@ -13,6 +13,7 @@ import os
 from dataclasses import dataclass, field
 
 from callsheet.runtime.link.messages import LARGEST_PAYLOAD, MOST_BLOCKS, MOST_MEMORY, BadMessage
+from callsheet.runtime.link.pages import LARGE, enlarge, mapped, rounded
 
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL if hasattr(fcntl, "F_SEAL_SHRINK") else 0
 CAN_SHARE = hasattr(os, "memfd_create") and _SEALS != 0
@@ -38,16 +39,17 @@ class Block:
         if size <= self.size:
             return
         self.close()
-        size = -(-size // _ROUND) * _ROUND
         if CAN_SHARE:
+            size = rounded(size, _ROUND)
             self.fd = os.memfd_create("callsheet", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(self.fd, size)
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
-            self.memory = mmap.mmap(self.fd, size)
+            self.memory, self.view = mapped(self.fd, size, mmap.PROT_READ | mmap.PROT_WRITE)
+            enlarge(self.memory, self.view)
         else:
             self.memory = mmap.mmap(-1, size)
+            self.view = memoryview(self.memory)
         self.size = size
-        self.view = memoryview(self.memory)
         self.shown = False
 
     def close(self) -> None:
@@ -120,13 +122,12 @@ class Mapped:
             if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
                 raise BadMessage("a block whose size is not sealed")
             size = os.fstat(fd).st_size
-            if not 0 < size <= LARGEST_PAYLOAD + _ROUND or index >= MOST_BLOCKS:
+            if not 0 < size <= LARGEST_PAYLOAD + LARGE or index >= MOST_BLOCKS:
                 raise BadMessage(f"block {index} of {size} bytes")
             self._drop(index)
             if self._bytes + size > MOST_MEMORY:
                 raise BadMessage(f"blocks of more than {MOST_MEMORY} bytes")
-            self._maps[index] = mmap.mmap(fd, size, prot=mmap.PROT_READ)
-            self._views[index] = memoryview(self._maps[index])
+            self._maps[index], self._views[index] = mapped(fd, size, mmap.PROT_READ)
             self._bytes += size
         except OSError as error:
             raise BadMessage(f"a block that cannot be mapped: {error}") from None
@@ -143,10 +144,9 @@ class Mapped:
         return found[:length]
 
     def _drop(self, index: int) -> None:
-        self._views.pop(index, None)
+        self._bytes -= len(self._views.pop(index, b""))
         old = self._maps.pop(index, None)
         if old is not None:
-            self._bytes -= len(old)
             with contextlib.suppress(BufferError):  # an array still shows it: freed with that array
                 old.close()
 

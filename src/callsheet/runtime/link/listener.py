@@ -277,7 +277,7 @@ class Listener:
             for index in m.released_by(message):
                 peer.given_back(index)
         elif kind == m.DATA:
-            release = peer.owe if len(payload) < LARGE else peer.owe_at_once
+            release = peer.owe if len(payload) < LARGE else peer.hold()
             frame = Frame(m.header_of(message), payload, block, peer, release)
             if len(payload):
                 if peer.schema is None:

@@ -38,6 +38,7 @@ class Peer:
         self._blocks = Blocks(listener.window)
         self._flying: dict[int, Block] = {}
         self._owed: list[int] = []
+        self._held = 0
         self._loans: dict[int, list[Callable[[], None]]] = {}
         self._seen: dict[int, Block] = {}
 
@@ -89,10 +90,19 @@ class Peer:
         else:
             self._listener.owing.add(self)
 
-    def owe_at_once(self, block: int) -> None:
-        """The same for a large block: while others are copied, it is filled again."""
+    def hold(self) -> Callable[[int], None]:
+        """A large block has come; what to call with its number when it is done with. The peer fills it again while others
+        are copied, so it is told with every second one, or when it waits for none other."""
+        self._held += 1
+        return self._owe_large
+
+    def _owe_large(self, block: int) -> None:
+        self._held -= 1
         self._owed.append(block)
-        self.pay()
+        if len(self._owed) > 1 or not self._held:
+            self.pay()
+        else:
+            self._listener.owing.add(self)
 
     def pay(self) -> None:
         """Give all blocks back that are done with."""
