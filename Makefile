@@ -36,7 +36,7 @@ demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO)) ## Run the main job: train a p
 	@$(BIN)/callsheet train ppo --env CartPole-v1 --actors 2 --stop-return 475 --evaluate-every 1 --name cartpole
 
 test: check ## Run every check and every test, on this machine and on a real Kubernetes
-	$(BIN)/python -m pytest -n 6 -m "not exclusive and not cluster"
+	$(BIN)/python -m pytest -n 4 --maxschedchunk 1 -m "not exclusive and not cluster"
 	$(BIN)/python -m pytest -m "exclusive and not cluster"
 	@if [ "$$(id -u)" = 0 ] && [ -z "$$CALLSHEET_TEST_KUBECONFIG" ]; then $(BIN)/python -m tools.cluster build; fi
 	$(BIN)/python -m pytest -n 4 --dist loadgroup -m "cluster and not exclusive"

@@ -29,3 +29,7 @@ class FaultsInTurn(LoadScopeScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FaultsInTurn | None:
     # xdist's own `loadgroup` groups nothing with pytest 9.2 (pytest-xdist issue 1386).
     return FaultsInTurn(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)

@@ -44,6 +44,7 @@ def shell(folder: Path) -> Iterator[Mapping[str, str]]:
 
 
 @pytest.mark.parametrize("page", MARKED)
+@pytest.mark.long
 def test_a_page_runs_as_written(page: Path, folder: Path, shell: Mapping[str, str]) -> None:
     here = folder / "here"
     here.mkdir()

@@ -342,6 +342,7 @@ def test_the_page_about_them_shows_these_very_programs() -> None:
 
 
 @pytest.mark.parametrize("name", ["WithNumPy", "WithPyTorch"])
+@pytest.mark.long
 def test_an_algorithm_of_ones_own_learns(name: str, folder: Path) -> None:
     (folder / "reinforce.py").write_text((EXAMPLES / "algorithm" / "reinforce.py").read_text())
     command = [sys.executable, "-m", "callsheet", "train", f"reinforce:{name}", "--env", "CartPole-v1"]

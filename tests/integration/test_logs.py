@@ -38,6 +38,7 @@ def test_output_that_is_not_utf8_is_kept_byte_for_byte_and_shown_as_far_as_it_go
         assert replica(status, "actor/0").containers[0].last_line == "end"
 
 
+@pytest.mark.long
 def test_a_long_log_is_rotated_and_what_was_dropped_is_counted_and_said(folder: Path) -> None:
     size = 56 * 1024 * 1024
     with running(experiment({"name": "actor", "command": program("flood.py", str(size))}), folder) as run:

@@ -32,6 +32,7 @@ def start(storage: str, *words: str) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.exclusive
 @pytest.mark.usefixtures("s3")
 def test_a_process_that_is_told_to_end_leaves_its_metrics_in_the_store(folder: Path) -> None:
     storage = f"s3://{BUCKET}/{folder.name}"

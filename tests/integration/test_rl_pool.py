@@ -79,6 +79,7 @@ def real() -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_the_real_one_plays_cartpole_and_pong(real: Path) -> None:
     env = os.environ | {"PYTHONPATH": str(real)}
     done = subprocess.run([sys.executable, PROGRAM], env=env, capture_output=True, text=True, check=False)

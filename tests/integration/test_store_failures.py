@@ -146,6 +146,7 @@ class Slowly:
 
 
 @pytest.mark.parametrize("source", ["bytes", "iterator"])
+@pytest.mark.long
 def test_a_server_killed_in_mid_upload_and_started_again_gets_it_all(own_s3: S3Server, source: str) -> None:
     store = s3_store(patience=90.0)
     acknowledged = {f"small/{n}": secrets.token_bytes(1_000) for n in range(50)}
@@ -177,6 +178,7 @@ def test_a_server_killed_in_mid_upload_and_started_again_gets_it_all(own_s3: S3S
     assert all(store.get(key) == data for key, data in acknowledged.items())
 
 
+@pytest.mark.long
 def test_a_server_killed_in_mid_upload_that_stays_away_is_said(own_s3: S3Server) -> None:
     store = s3_store(patience=2.0)
     upload = Slowly(40 * MB)

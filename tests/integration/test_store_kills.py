@@ -97,6 +97,7 @@ def writers(store: Store) -> Iterator[Writers]:
 
 
 @pytest.mark.parametrize(("store", "kills"), [("file", 200), ("s3", 60)], indirect=["store"])
+@pytest.mark.long
 def test_the_row_never_goes_back_however_writers_are_killed(store: Store, kills: int) -> None:
     """Each writer is killed at a random moment; half of them only after their successor has taken over."""
     chance = random.Random(7)

@@ -71,6 +71,7 @@ def curve(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+@pytest.mark.long
 def test_a_training_reaches_its_goal_and_leaves_a_policy_that_can_be_used(folder: Path) -> None:
     ended = done(*TRAIN, "--stop-sampled", "475", "--seed", "1", "--evaluate-every", "1", "--videos", "1")
     assert "the end: the last 20 sampled episodes had a mean return of" in ended.stdout
@@ -101,6 +102,7 @@ def test_a_training_reaches_its_goal_and_leaves_a_policy_that_can_be_used(folder
     assert load_policy(str(run))(np.zeros(4)) in (0, 1)
 
 
+@pytest.mark.long
 def test_a_seed_gives_the_same_weights_in_processes_from_a_file_and_in_one_process(folder: Path) -> None:
     wish = [*TRAIN, "--stop-steps", "6000", "--seed", "3", "--evaluate-every", "0"]
     done(*wish, "--name", "direct")
@@ -166,6 +168,7 @@ def pid(run: LocalRun, name: str) -> int:
     return found
 
 
+@pytest.mark.long
 def test_a_training_that_was_stopped_is_taken_up_by_another_run(folder: Path) -> None:
     wish = [*TRAIN, "--evaluate-every", "0", "--checkpoint-every", "0.5", "--name", "first"]
     process = subprocess.Popen(
@@ -244,6 +247,7 @@ def test_curves_are_drawn_from_a_bucket(folder: Path, capsys: pytest.CaptureFixt
     assert "── ppo-cartpole-v1/abc" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_policy_server_chooses_the_actions_of_all_actors(folder: Path) -> None:
     """Central inference: the actors have no policy, and the server answers both of them with the newest."""
     wanted = ["--inference", "central", "--stop-sampled", "120", "--seed", "1", "--evaluate-every", "0"]

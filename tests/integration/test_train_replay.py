@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from localrun import eventually, lines
 from test_train import PATIENCE, curve, done, pid, results
 
@@ -15,6 +16,7 @@ from callsheet.rl.checkpoints import FOLDER
 from callsheet.store import all_sets, open_store
 
 
+@pytest.mark.long
 def test_dqn_learns_from_two_shards_though_its_learner_and_a_shard_are_killed(folder: Path) -> None:
     wish = ["train", "dqn", "--env", "CartPole-v1", "--actors", "2", "--replay-shards", "2"]
     # Chance gets 20; with unlucky settings it stays at 130 (docs/decisions/0063).
@@ -43,6 +45,7 @@ def test_dqn_learns_from_two_shards_though_its_learner_and_a_shard_are_killed(fo
     assert points[-1]["return"] >= 150
 
 
+@pytest.mark.long
 def test_sac_swings_a_pendulum_up(folder: Path) -> None:
     wish = ["train", "sac", "--env", "Pendulum-v1", "--actors", "2", "--evaluate-every", "0"]
     ended = done(*wish, "--stop-sampled", "-500", "--stop-seconds", "240")

@@ -274,6 +274,7 @@ def test_set_changes_one_of_two_places_that_share_an_alias(tmp_path: Path) -> No
 
 @settings(max_examples=25, deadline=None)
 @given(experiments())
+@pytest.mark.long
 def test_an_experiment_written_as_yaml_loads_as_the_same(made: Experiment) -> None:
     (loaded,) = load(["-"], stdin=io.StringIO(to_yaml(made)))
     assert loaded.experiment == made

@@ -191,6 +191,7 @@ def test_10000_replicas_plan_in_less_than_a_second() -> None:
 
 
 @given(experiments())
+@pytest.mark.long
 def test_every_checked_experiment_has_a_plan_that_survives_json(exp: Experiment) -> None:
     if check_experiment(exp):
         return

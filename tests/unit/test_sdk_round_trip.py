@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from strategies import experiments
 
@@ -83,6 +84,7 @@ def test_a_file_read_into_python_and_written_again_is_the_same_experiment(spec: 
 
 
 @given(experiments())
+@pytest.mark.long
 def test_the_fluent_calls_reach_every_field(spec: model.Experiment) -> None:
     exp = fluently(spec)
 
