@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DEMO   := $(VENV)/.demo
+CACHE  := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/callsheet
 
 # The tests start many hundred processes: each would compile all it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -15,28 +16,30 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The environment is made anew when the list of dependencies changes. $(1): the extras that it is made with; $(2): what they
-# are, in words.
+# are, in words; $(3): whether later checkouts shall find them (tools/packages.py).
 define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Callsheet needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.11 ..."; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot make virtual environments (on Debian: apt-get install python3-venv)"; exit 1; }
+	@test -x $(BIN)/python && rm -f $(VENV)/.new || { $(PYTHON) -m venv $(VENV) && touch $(VENV)/.new; } || { echo "$(PYTHON) cannot make virtual environments (on Debian: apt-get install python3-venv)"; exit 1; }
 	@echo "installing Callsheet with $(2) into $(VENV) ..."
+	@$(3) && $(PYTHON) -m tools.packages take $(VENV) || true
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[$(1)]'
 	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true # with all cores, where pip uses one
+	@$(3) && rm $(VENV)/.new 2>/dev/null && $(PYTHON) -m tools.packages keep $(VENV) || true # nothing that somebody added by hand
 	@touch $@
 endef
 
 $(STAMP): pyproject.toml constraints.txt
-	$(call install,dev,its development tools and PyTorch (some gigabytes))
+	$(call install,dev,its development tools and PyTorch (some gigabytes),true)
 
 # Who only wants to see it run needs no development tools.
 $(DEMO): pyproject.toml constraints.txt
-	$(call install,torch,PyTorch (some gigabytes))
+	$(call install,torch,PyTorch (some gigabytes),false)
 
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO)) ## Run the main job: train a policy with a learner, two actors and an evaluator
 	@$(BIN)/callsheet train ppo --env CartPole-v1 --actors 2 --stop-return 475 --evaluate-every 1 --name cartpole
 
 test: check ## Run every check and every test, on this machine and on a real Kubernetes
-	$(BIN)/python -m pytest -n 4 --maxschedchunk 1 -m "not exclusive and not cluster"
+	$(BIN)/python -m pytest -n 5 --maxschedchunk 1 -m "not exclusive and not cluster"
 	$(BIN)/python -m pytest -m "exclusive and not cluster"
 	@if [ "$$(id -u)" = 0 ] && [ -z "$$CALLSHEET_TEST_KUBECONFIG" ]; then $(BIN)/python -m tools.cluster build; fi
 	$(BIN)/python -m pytest -n 4 --dist loadgroup -m "cluster and not exclusive"
@@ -48,7 +51,7 @@ cluster: ## Start a real Kubernetes of two nodes on this machine (as root)
 check: $(STAMP) ## Lint, formatting, types and layers: within a minute
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --cache-dir "$(CACHE)/mypy"
 	$(BIN)/lint-imports --no-cache
 
 format: $(STAMP) ## Format the code and mend what can be mended by itself
