@@ -92,14 +92,14 @@ class Peer:
 
     def hold(self) -> Callable[[int], None]:
         """A large block has come; what to call with its number when it is done with. The peer fills it again while others
-        are copied, so it is told with every second one, or when it waits for none other."""
+        are copied: where there are several peers it is told with every second one, or when it waits for none other."""
         self._held += 1
         return self._owe_large
 
     def _owe_large(self, block: int) -> None:
         self._held -= 1
         self._owed.append(block)
-        if len(self._owed) > 1 or not self._held:
+        if len(self._owed) > 1 or not self._held or self._listener.one_link:
             self.pay()
         else:
             self._listener.owing.add(self)
