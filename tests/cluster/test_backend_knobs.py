@@ -164,7 +164,7 @@ def test_a_program_that_is_killed_comes_back(begin: Begin) -> None:
     )
     until_running(run)
     for role in ("worker", "server"):
-        eventually(lambda role=role: run.exec(Target(role, 0), ["test", "-s", "/tmp/pid"]) == 0)
+        eventually(lambda role=role: lines(run, f"{role}/0") == ["up"])  # after it has written the file
         assert run.exec(Target(role, 0), ["sh", "-c", "kill -9 $(cat /tmp/pid)"]) == 0
     status = until(run, lambda s: s.restarts == 2 and all(r.ready for r in s.replicas), 240)
     assert status.phase == "Running"
