@@ -18,8 +18,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tools.cluster.versions import cache
+
 ROOT = Path(__file__).parent.parent
-KEPT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "callsheet"
+KEPT = cache().parent
 LISTS = ("pyproject.toml", "constraints.txt")
 _OURS = ("callsheet", "__editable__")
 _OF_ANY_VENV = ("python", "activate", "Activate", "pip", "callsheet")

@@ -18,6 +18,7 @@ from callsheet.cli import options, output, run
 from callsheet.errors import UserError
 
 if TYPE_CHECKING:
+    from callsheet.recipes.training import Wishes
     from callsheet.rl.settings import Training
 
 
@@ -133,30 +134,14 @@ def command(
     training = _training(algorithm, on, wish)
 
     from callsheet.cli import training_runs
-    from callsheet.recipes.images import Images
-    from callsheet.recipes.training import Wishes, experiment
+    from callsheet.recipes.training import experiment
 
     if settings:
         from callsheet.cli import training_settings
 
         output.answer(training_settings.table(training))
         return 0
-    text = experiment(
-        training,
-        Wishes(
-            name=wish["name"],
-            evaluator=wish["evaluate_every"] > 0,
-            storage=wish["storage"],
-            images=Images(
-                learner=wish["image"], actors=wish["actor_image"], registry=_registry(on, wish["registry"])
-            ),
-            gpus=wish["gpus"],
-            learner_cpus=wish["learner_cpus"],
-            actor_cpus=wish["actor_cpus"],
-            replay_shards=wish["replay_shards"],
-            tensorboard=wish["tensorboard"],
-        ),
-    )
+    text = experiment(training, _wishes(on, wish))
     if render:
         output.answer(text)
         return 0
@@ -175,6 +160,26 @@ def command(
         form,
         detach=detach,
         then=lambda ended: training_runs.tell_end(ended, on),
+    )
+
+
+def _wishes(on: str, wish: dict[str, Any]) -> Wishes:
+    """What the experiment around the training shall be like."""
+    from callsheet.recipes.images import Images
+    from callsheet.recipes.training import Wishes
+
+    return Wishes(
+        name=wish["name"],
+        evaluator=wish["evaluate_every"] > 0,
+        storage=wish["storage"],
+        images=Images(
+            learner=wish["image"], actors=wish["actor_image"], registry=_registry(on, wish["registry"])
+        ),
+        gpus=wish["gpus"],
+        learner_cpus=wish["learner_cpus"],
+        actor_cpus=wish["actor_cpus"],
+        replay_shards=wish["replay_shards"],
+        tensorboard=wish["tensorboard"],
     )
 
 

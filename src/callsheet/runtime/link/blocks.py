@@ -39,8 +39,8 @@ class Block:
         if size <= self.size:
             return
         self.close()
+        size = rounded(size, _ROUND)
         if CAN_SHARE:
-            size = rounded(size, _ROUND)
             self.fd = os.memfd_create("callsheet", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(self.fd, size)
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)

@@ -138,11 +138,6 @@ class Listener:
         """All links now."""
         return list(self._peers.by_name.values())
 
-    @property
-    def one_link(self) -> bool:
-        """Whether there is one link alone."""
-        return len(self._peers.by_name) == 1
-
     def touched(self) -> None:
         """ZeroMQ's socket was used: its descriptor may have lost a signal."""
         self._touched = True

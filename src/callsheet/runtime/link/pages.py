@@ -17,6 +17,10 @@ import numpy as np
 LARGE = 2 * 1024 * 1024
 _COLLAPSE = 25
 """MADV_COLLAPSE, which `mmap` has no name for."""
+_MAP_FIXED = 0x10
+_mmap = ctypes.CDLL(None).mmap
+_mmap.restype = ctypes.c_size_t
+_mmap.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 _kept: list[mmap.mmap] = []
 
 
@@ -31,7 +35,7 @@ USABLE = _usable()
 
 
 def rounded(size: int, step: int) -> int:
-    """So many bytes in whole steps; in whole large pages if that is less than twice as much."""
+    """So many bytes in whole steps; in whole large pages if that is twice as much at most."""
     step = LARGE if USABLE and size >= LARGE // 2 else step
     return -(-size // step) * step
 
@@ -57,9 +61,3 @@ def enlarge(memory: mmap.mmap, view: memoryview) -> None:
         np.frombuffer(view, np.uint8)[::LARGE] = 0  # what nobody has touched yet is refused
         with contextlib.suppress(OSError):  # an older system, or no memory in large pieces
             memory.madvise(_COLLAPSE, shift, len(view))
-
-
-_MAP_FIXED = 0x10
-_mmap = ctypes.CDLL(None, use_errno=True).mmap
-_mmap.restype = ctypes.c_size_t
-_mmap.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
