@@ -10,7 +10,8 @@ import pytest
 from callsheet.runtime.context import Context
 from callsheet.runtime.link import door
 from callsheet.runtime.link.link import Link, TimedOut
-from callsheet.runtime.link.listener import Listener, Pattern
+from callsheet.runtime.link.listener import Listener
+from callsheet.runtime.link.pattern import Pattern
 
 
 def test_a_listener_that_turns_away_after_its_welcome_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,8 @@ from callsheet.runtime.link import messages as m
 from callsheet.runtime.link.dialling import Refused
 from callsheet.runtime.link.door import Entry
 from callsheet.runtime.link.link import Link, TimedOut
-from callsheet.runtime.link.listener import Listener, Pattern, Refuse
+from callsheet.runtime.link.listener import Listener
+from callsheet.runtime.link.pattern import Pattern, Refuse
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Stopping
 

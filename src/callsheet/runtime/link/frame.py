@@ -11,6 +11,7 @@ from callsheet.runtime.link.messages import NO_BLOCK, BadMessage, Header
 from callsheet.runtime.schema import Schema
 
 MOST_ITEMS = 1 << 20
+_NOTHING = memoryview(b"")
 
 
 class Frame:
@@ -47,5 +48,5 @@ class Frame:
         """Give the sender its block back; the arrays must not be used any more."""
         if self.block != NO_BLOCK:
             block, self.block = self.block, NO_BLOCK
-            self.payload = memoryview(b"")
+            self.payload = _NOTHING
             self._release(block)

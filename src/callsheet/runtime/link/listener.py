@@ -7,7 +7,7 @@ import logging
 import os
 import select
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from callsheet.runtime.link import messages as m
 from callsheet.runtime.link.blocks import CAN_SHARE
 from callsheet.runtime.link.door import Door, host_identity
 from callsheet.runtime.link.frame import Frame
+from callsheet.runtime.link.pattern import Counts, Pattern, Refuse
 from callsheet.runtime.link.peer import LARGE, Peer
 from callsheet.runtime.link.wires import Full, Lost, MemoryWire, NetworkWire, parse, take
 from callsheet.runtime.schema import Schema
@@ -33,42 +34,6 @@ _LINGER = 0.001
 _POLLIN = int(zmq.POLLIN)
 _AT_ONCE = 64
 """Messages that are taken from one peer before the next has its turn."""
-
-
-class Refuse(Exception):
-    """Raised by a pattern that does not want a link: the reason is told to it."""
-
-    def __init__(self, reason: str, *, schema: Schema | None = None, again: bool = False) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.schema = schema
-        self.again = again
-
-
-@dataclass
-class Counts:
-    """What a listener has seen; read by the metrics."""
-
-    frames: int = 0
-    bytes: int = 0
-    bytes_by_memory: int = 0
-    hellos: int = 0
-    refused: int = 0
-    expelled: int = 0
-    lost: int = 0
-
-
-@dataclass
-class Pattern:
-    """What a listener is for."""
-
-    name: str
-    accept: Callable[[m.Hello, Schema | None], bytes] = lambda hello, schema: b""
-    """Looks at a hello: what else to say in the welcome, or raises `Refuse`."""
-    gone: Callable[[Peer], None] = lambda peer: None
-    """A peer is no longer there."""
-    takes: Callable[[], Schema | None] = lambda: None
-    """What peers should send, as far as it is known: told to them in the welcome."""
 
 
 @dataclass
@@ -138,12 +103,21 @@ class Listener:
         """All links now."""
         return list(self._peers.by_name.values())
 
+    @property
+    def links(self) -> int:
+        """How many there are."""
+        return len(self._peers.by_name)
+
     def touched(self) -> None:
         """ZeroMQ's socket was used: its descriptor may have lost a signal."""
         self._touched = True
 
     def poll(self, timeout: float | None = None) -> list[Frame]:
         """Messages that have come; waits for the first. Empty when the time is over, or after `wake`."""
+        if not self._touched and not (self._door and self._door.greeting() > 0):
+            self._look(0.0)  # a busy reader need not think about how to wait
+            if self._ready:
+                return self._taken()
         deadline = Deadline(timeout)
         while True:
             if self._touched:
@@ -156,22 +130,29 @@ class Listener:
                 wait = max(wait, greeting)
             elif self.owing:
                 wait = min(wait, _LINGER)
-            events = self._poll.poll(wait, 64)
-            for fd, _ in events:
-                self._handle(fd)
-            if wait and not events:
+            if not self._look(wait) and wait:
                 self.settle()
-            self._sweep()
             if (self._touched and not self._ready) or (self._door and self._door.greeting() > 0):
                 continue
             if self._ready or self._awake:
-                found, self._ready, self._awake = self._ready, [], False
-                return found
+                return self._taken()
             if self._heeds_stop:
                 self.context.stop.check()
             if deadline.passed:
                 self.settle()
                 return []
+
+    def _look(self, wait: float) -> bool:
+        """See to whatever happens within that time; whether something did."""
+        events = self._poll.poll(wait, 64)
+        for fd, _ in events:
+            self._handle(fd)
+        self._sweep()
+        return bool(events)
+
+    def _taken(self) -> list[Frame]:
+        found, self._ready, self._awake = self._ready, [], False
+        return found
 
     @contextlib.contextmanager
     def ignoring_stop(self) -> Iterator[None]:

@@ -34,6 +34,7 @@ NO_BLOCK: Final = 0xFFFF
 
 PREFIX: Final = struct.Struct("<BBHHxxQ")
 """Kind, flags, block, a block that is given back, length of the payload."""
+_BLOCKS: Final = [struct.Struct(f"<{count}H") for count in range(MOST_BLOCKS + 1)]
 
 
 class Header(msgspec.Struct, array_like=True):
@@ -99,6 +100,7 @@ class Refusal(msgspec.Struct, array_like=True):
     schema: bytes = b""
 
 
+_RELEASES = PREFIX.pack(RELEASE, 0, NO_BLOCK, NO_BLOCK, 0)
 _ENCODER = msgspec.msgpack.Encoder()
 _HEADER = msgspec.msgpack.Decoder(Header)
 _HELLO = msgspec.msgpack.Decoder(Hello)
@@ -123,15 +125,15 @@ def encode_data(header: Header, block: int, length: int, released: int = NO_BLOC
 
 def encode_release(blocks: list[int]) -> bytes:
     """Gives blocks back."""
-    return PREFIX.pack(RELEASE, 0, NO_BLOCK, NO_BLOCK, 0) + struct.pack(f"<{len(blocks)}H", *blocks)
+    return _RELEASES + _BLOCKS[len(blocks)].pack(*blocks)
 
 
 def released_by(message: bytes | memoryview) -> tuple[int, ...]:
     """The blocks that a message gives back."""
-    tail = memoryview(message)[PREFIX.size :]
-    if len(tail) % 2 or len(tail) > 2 * MOST_BLOCKS:
-        raise BadMessage(f"a release of {len(tail)} bytes")
-    return struct.unpack(f"<{len(tail) // 2}H", tail)
+    length = len(message) - PREFIX.size
+    if length % 2 or not 0 <= length <= 2 * MOST_BLOCKS:
+        raise BadMessage(f"a release of {length} bytes")
+    return _BLOCKS[length // 2].unpack_from(message, PREFIX.size)
 
 
 def split(message: bytes | memoryview) -> tuple[int, int, int, int, int]:
@@ -151,7 +153,7 @@ def split(message: bytes | memoryview) -> tuple[int, int, int, int, int]:
 def header_of(message: bytes | memoryview) -> Header:
     """The header of a data message."""
     try:
-        return _HEADER.decode(memoryview(message)[PREFIX.size :])
+        return _HEADER.decode(message[PREFIX.size :])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadMessage(f"a header that cannot be read: {error}") from None
 
@@ -173,6 +175,6 @@ def refusal_of(message: bytes | memoryview) -> Refusal:
 
 def _decode(decoder: msgspec.msgpack.Decoder[T], message: bytes | memoryview) -> T:
     try:
-        return decoder.decode(memoryview(message)[PREFIX.size :])
+        return decoder.decode(message[PREFIX.size :])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadMessage(f"a message that cannot be read: {error}") from None

@@ -99,7 +99,7 @@ class Peer:
     def _owe_large(self, block: int) -> None:
         self._held -= 1
         self._owed.append(block)
-        if len(self._owed) > 1 or not self._held or len(self._listener.peers) == 1:
+        if len(self._owed) > 1 or not self._held or self._listener.links == 1:
             self.pay()
         else:
             self._listener.owing.add(self)

@@ -16,8 +16,9 @@ import numpy as np
 from callsheet.errors import BugError, UserError
 from callsheet.runtime.context import Context, new_incarnation
 from callsheet.runtime.link.frame import Frame
-from callsheet.runtime.link.listener import Listener, Pattern
+from callsheet.runtime.link.listener import Listener
 from callsheet.runtime.link.messages import LARGEST_PAYLOAD, BadMessage, Header, Hello
+from callsheet.runtime.link.pattern import Pattern
 from callsheet.runtime.link.peer import Peer
 from callsheet.runtime.parameters import words
 from callsheet.runtime.parameters.shelf import PATIENCE, Shelf, Stored, arrays_at

@@ -15,8 +15,9 @@ import numpy as np
 from callsheet.errors import UserError
 from callsheet.runtime.context import Context, new_incarnation
 from callsheet.runtime.link.frame import Frame
-from callsheet.runtime.link.listener import Listener, Pattern, Refuse
+from callsheet.runtime.link.listener import Listener
 from callsheet.runtime.link.messages import BadMessage, Header, Hello
+from callsheet.runtime.link.pattern import Pattern, Refuse
 from callsheet.runtime.link.peer import Peer
 from callsheet.runtime.policy import words
 from callsheet.runtime.policy.batch import Batch, Request, checked

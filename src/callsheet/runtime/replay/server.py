@@ -12,7 +12,8 @@ from callsheet.errors import UserError
 from callsheet.runtime.context import Context
 from callsheet.runtime.link import messages as m
 from callsheet.runtime.link.frame import Frame
-from callsheet.runtime.link.listener import Listener, Pattern, Refuse
+from callsheet.runtime.link.listener import Listener
+from callsheet.runtime.link.pattern import Pattern, Refuse
 from callsheet.runtime.link.peer import Peer
 from callsheet.runtime.replay import words
 from callsheet.runtime.replay.frozen import freeze

@@ -17,6 +17,7 @@ class Batch:
     """Items that were read together. It is filled again by the next read but one."""
 
     __slots__ = (
+        "_rows",
         "arrays",
         "firsts",
         "fresh",
@@ -33,6 +34,7 @@ class Batch:
         """The items' arrays, joined."""
         self.firsts = firsts
         """The same memory as `[item, ...]`, in the schema's order: what is filled."""
+        self._rows: list[list[np.ndarray] | None] = [None] * count
         self.versions = np.zeros(count, np.int64)
         """Of the policy that made each item."""
         self.lag = np.zeros(count, np.int64)
@@ -53,6 +55,13 @@ class Batch:
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.arrays[name]
+
+    def row(self, at: int) -> list[np.ndarray]:
+        """Where one item goes, in the schema's order: made once, as a large item's arrays are looked for with cold caches."""
+        found = self._rows[at]
+        if found is None:
+            found = self._rows[at] = [array[at, ...] for array in self.firsts]
+        return found
 
 
 class Assembly:

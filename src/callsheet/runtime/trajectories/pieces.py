@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -44,6 +44,7 @@ class Piece:
         frame: Frame | None = None,
     ) -> None:
         self.arrays = arrays
+        """Of one item as it is, of several as `[item, ...]`."""
         self.at = 0
         """The first item that is still to be copied."""
         self.count = count
@@ -98,6 +99,8 @@ class Source:
         ):
             return known[3]
         arrays = list(frame.arrays(schema).values())
+        if header.count == 1:
+            arrays = [array[0, ...] for array in arrays]
         if isinstance(memory, mmap.mmap):
             self._views[frame.block] = (memory, header.count, len(payload), arrays)
         return arrays
@@ -117,18 +120,18 @@ class Filled:
     def take(self, backlog: deque[Piece]) -> None:
         """Copy what waits, as much as fits, in its order. Little else is done here: what lies between two copies of
         large arrays runs with cold caches."""
-        firsts, at, size = self.batch.firsts, self.count, len(self.batch)
+        batch, at, size = self.batch, self.count, len(self.batch)
         while backlog and at < size:
             piece = backlog[0]
             begin = piece.at
             end = min(piece.count, begin + size - at)
-            if end - begin == 1:
-                for array, source in zip(firsts, piece.arrays, strict=True):
-                    array[at] = source[begin]
-            elif end > begin:
-                for array, source in zip(firsts, piece.arrays, strict=True):
-                    array[at : at + end - begin] = source[begin:end]
             if end > begin:
+                if piece.count == 1:
+                    for array, source in zip(batch.row(at), piece.arrays, strict=True):
+                        array[...] = source
+                else:
+                    for array, source in zip(batch.firsts, piece.arrays, strict=True):
+                        array[at : at + end - begin] = source[begin:end]
                 self._parts.append((at, begin, end, piece))
                 at += end - begin
             piece.at = end
@@ -143,14 +146,16 @@ class Filled:
         """What was copied so far, to be copied elsewhere."""
         found = []
         for at, begin, end, piece in self._parts:
-            arrays = [array[at : at + end - begin].copy() for array in self.batch.firsts]
+            where = at if end - begin == 1 else slice(at, at + end - begin)
+            arrays = [array[where, ...].copy() for array in self.batch.firsts]
             first = piece.sequence + begin
             found.append(Piece(arrays, end - begin, first, piece.version, piece.writer, piece.track))
         return found
 
-    def finish(self) -> Iterator[tuple[int, int]]:
-        """The user gets it: what is known of each item is written down. Versions, and numbers of items."""
+    def finish(self) -> dict[int, int]:
+        """The user gets it: what is known of each item is written down. How many items there are of each version."""
         batch = self.batch
+        versions: dict[int, int] = {}
         for at, begin, end, piece in self._parts:
             count, track = end - begin, piece.track
             first = piece.sequence + begin
@@ -163,7 +168,8 @@ class Filled:
                 batch.versions[at:to], batch.writers[at:to] = piece.version, piece.writer
                 batch.incarnations[at:to] = track.incarnation
                 np.add(_RAMP[:count], first, out=batch.sequences[at:to])
-            yield piece.version, count
+            versions[piece.version] = versions.get(piece.version, 0) + count
+        return versions
 
 
 class Tally:
@@ -185,7 +191,7 @@ class Tally:
         batch = filled.batch
         self.batches += 1
         self.items += filled.count
-        for made, size in filled.finish():
+        for made, size in filled.finish().items():
             lag = max(0, version - made)
             self._lags[lag.bit_length()] += size
             if self.lag_metric is not None:

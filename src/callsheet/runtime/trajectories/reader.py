@@ -15,7 +15,8 @@ from callsheet.runtime.context import Context
 from callsheet.runtime.link import messages as m
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.link import TimedOut
-from callsheet.runtime.link.listener import Listener, Pattern, Refuse
+from callsheet.runtime.link.listener import Listener
+from callsheet.runtime.link.pattern import Pattern, Refuse
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
 from callsheet.runtime.stream.lane import MARKS

@@ -1,0 +1,49 @@
+"""What a listener is for: which links it wants, what it tells them, and what it has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from callsheet.runtime.link import messages as m
+from callsheet.runtime.schema import Schema
+
+if TYPE_CHECKING:
+    from callsheet.runtime.link.peer import Peer
+
+
+class Refuse(Exception):
+    """Raised by a pattern that does not want a link: the reason is told to it."""
+
+    def __init__(self, reason: str, *, schema: Schema | None = None, again: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.schema = schema
+        self.again = again
+
+
+@dataclass
+class Counts:
+    """What a listener has seen; read by the metrics."""
+
+    frames: int = 0
+    bytes: int = 0
+    bytes_by_memory: int = 0
+    hellos: int = 0
+    refused: int = 0
+    expelled: int = 0
+    lost: int = 0
+
+
+@dataclass
+class Pattern:
+    """What a listener is for."""
+
+    name: str
+    accept: Callable[[m.Hello, Schema | None], bytes] = lambda hello, schema: b""
+    """Looks at a hello: what else to say in the welcome, or raises `Refuse`."""
+    gone: Callable[[Peer], None] = lambda peer: None
+    """A peer is no longer there."""
+    takes: Callable[[], Schema | None] = lambda: None
+    """What peers should send, as far as it is known: told to them in the welcome."""
