@@ -114,15 +114,16 @@ def test_the_callers_own_arrays_are_filled(carrier: str) -> None:
             reader.read(2, timeout=10, out={"obs": out["obs"]})
 
 
-def test_what_came_before_a_timeout_is_part_of_the_next_read(carrier: str) -> None:
+@pytest.mark.parametrize("newer", [0, 1], ids=["items share frames", "each has a frame"])
+def test_what_came_before_a_timeout_is_part_of_the_next_read(carrier: str, newer: int) -> None:
     more = threading.Event()
 
     def work(writer: TrajectoryWriter) -> None:
         for number in range(5):
-            writer.write(item(number), version=number)
+            writer.write(item(number), version=newer * number)
         more.wait(10)
         for number in range(5, 20):
-            writer.write(item(number), version=number)
+            writer.write(item(number), version=newer * number)
 
     with reading(carrier) as reader, writing(carrier, reader.address, work):
         while reader.pending < 5:
@@ -131,7 +132,7 @@ def test_what_came_before_a_timeout_is_part_of_the_next_read(carrier: str) -> No
         assert reader.cursor() == {}, "what was not returned was not read"
         small = reader.read(2, timeout=5)  # another size: the items are the same
         assert numbers(small) == [0, 1]
-        assert list(small.versions) == [0, 1]
+        assert list(small.versions) == [0, newer]
         with pytest.raises(TimedOut):
             reader.read(4, timeout=0.05)
         assert reader.pending == 3
