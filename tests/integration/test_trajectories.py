@@ -65,6 +65,22 @@ def test_large_rollouts_of_several_writers(kind: str) -> None:
     assert seen == {"actor/0/actor": list(range(20)), "actor/1/actor": list(range(20))}
 
 
+def test_a_flood_by_memory_keeps_nobody_out_who_comes_by_the_network() -> None:
+    def flood(writer: TrajectoryWriter) -> None:
+        with contextlib.suppress(Stopping):
+            while True:
+                writer.write(item(0, (64, 256)))
+
+    with reading("memory") as reader, writing("memory", reader.address, flood, patience=0.1):
+        reader.read(64, timeout=10)
+        few = [item(number, (64, 256)) for number in range(1, 21)]
+        with writing("encrypted", reader.address, lambda writer: [writer.write(one) for one in few], index=1):
+            found: list[int] = []
+            while len(found) < 20:
+                found += [number for number in numbers(reader.read(16, timeout=10)) if number]
+        assert found == list(range(1, 21))
+
+
 def test_rollouts_are_joined_along_the_batch_axis(carrier: str) -> None:
     with reading(carrier, axis=1) as reader, writing(carrier, reader.address, write(6)):
         batch = reader.read(3, timeout=10)
