@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,9 @@ from tools.cluster import faults, images, lifecycle, state
 from tools.cluster.build import program
 
 NAME = "test"
+FINALIZERS = (
+    "custom-columns=NAME:.metadata.name,DELETED:.metadata.deletionTimestamp,HELD_BY:.metadata.finalizers"
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -37,6 +40,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.cluster)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Function, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test shows what was in its namespace: nobody can look at a cluster that is gone."""
+    report = yield
+    kube = item.funcargs.get("namespace")
+    if report.when == "call" and report.failed and isinstance(kube, Kube):
+        report.sections.append(("pods and jobs", kube.said("get", "pods,jobs", "-o", "wide")))
+        report.sections.append(("finalizers", kube.said("get", "pods", "-o", FINALIZERS)))
+        report.sections.append(("events", kube.said("get", "events", "--sort-by=.lastTimestamp")[-4000:]))
+    return report
 
 
 def why_not() -> str:
@@ -93,7 +110,7 @@ def namespace(cluster: Kube) -> Iterator[Kube]:
     """The cluster seen from a namespace of the test's own."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     cluster("create", "namespace", name)
-    # Without its account no pod is taken. After an API server was away, its maker needs most of a minute to notice.
+    # Without its account no pod is taken, and its maker may still be starting: an API server was away before.
     cluster.within(name)("wait", "--for=create", "serviceaccount/default", "--timeout=120s")
     yield cluster.within(name)
     cluster("delete", "namespace", name, "--wait=false")

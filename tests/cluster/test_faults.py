@@ -105,6 +105,25 @@ def test_the_api_server_goes_away_and_comes_back_while_pods_run_on(
     assert own.get("pod", "steady")["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
+def test_controllers_begin_anew_after_an_outage_and_know_the_cluster_as_it_is(
+    own: Kube, tool: Callable[..., str]
+) -> None:
+    """One that stayed would know jobs but not yet their pods, as each watch returns by itself, and wait minutes for them."""
+    controllers = ["pgrep", "-f", f"kube-controller-manager --kubeconfig={own.kubeconfig.parent}/"]
+
+    def processes() -> str:
+        return subprocess.run(controllers, capture_output=True, text=True, check=False).stdout
+
+    before = processes()
+    tool("stop-api")
+    eventually(lambda: not processes())
+    tool("heal")
+    own("create", "namespace", "after")
+    own.within("after")("wait", "--for=create", "serviceaccount/default", "--timeout=60s")
+    assert processes() not in ("", before)
+    own("delete", "namespace", "after")
+
+
 def test_a_pod_that_wants_a_gpu_waits_for_a_node_that_has_one(own: Kube, tool: Callable[..., str]) -> None:
     own.apply(pause("greedy", resources={"limits": {faults.GPU: 2}}))
     eventually(lambda: "Insufficient nvidia.com/gpu" in own("get", "events", "-o", "json"))

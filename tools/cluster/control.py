@@ -10,6 +10,7 @@ from tools.cluster.units import Part, Unit
 
 ETCD = "http://127.0.0.1:2379"
 API_SERVER = "kube-apiserver"
+LEADERS = ("kube-controller-manager", "kube-scheduler")
 
 
 def make_identities(cluster: Cluster) -> None:

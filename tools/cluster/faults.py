@@ -6,7 +6,7 @@ import time
 
 from tools.cluster import network, node, units
 from tools.cluster.api import Api
-from tools.cluster.control import API_SERVER
+from tools.cluster.control import API_SERVER, LEADERS
 from tools.cluster.errors import ClusterError
 from tools.cluster.lifecycle import wait_for_nodes
 from tools.cluster.shell import wait_until
@@ -40,8 +40,13 @@ def partition_node(cluster: Cluster, name: str) -> None:
 
 
 def stop_api(cluster: Cluster) -> None:
-    """Take the API server away; nodes and pods run on."""
-    units.off_switch(cluster, CONTROL, API_SERVER).touch()
+    """Take the API server away; nodes and pods run on.
+
+    The controllers and the scheduler go too: as everywhere, who cannot renew its leadership ends. They begin anew
+    with it and see the cluster as it is; had they stayed, each of their watches would come back at a time of its own.
+    """
+    for part in (API_SERVER, *LEADERS):
+        units.off_switch(cluster, CONTROL, part).touch()
     api = Api(cluster)
     wait_until(lambda: not api.ready(), "the API server to go", 20)
 
@@ -50,9 +55,10 @@ def heal(cluster: Cluster) -> list[str]:
     """Undo every fault: start what was stopped, plug in what was cut off. Returns the nodes that were mended."""
     begun = time.time()
     control = units.running(cluster, CONTROL)
-    switched_off = units.off_switch(cluster, CONTROL, API_SERVER)
-    api_was_away = switched_off.exists()
-    switched_off.unlink(missing_ok=True)
+    switches = [units.off_switch(cluster, CONTROL, part) for part in (API_SERVER, *LEADERS)]
+    api_was_away = switches[0].exists()
+    for switch in switches:
+        switch.unlink(missing_ok=True)
     mended = []
     for name in cluster.nodes:
         if units.first_process(cluster, name) is None:
