@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import warnings
 import weakref
@@ -20,6 +21,8 @@ _LEAVE = b"leave"
 _BUFFER = 1 << 20
 """Bytes that the system holds for each direction of a connection: it hands large arrays on in fewer pieces than with
 buffers that grow by themselves, and what a slow reader's connections hold is bounded."""
+_THREADS = min(4, os.cpu_count() or 1)
+"""That carry, encrypt and decrypt: many writers of one reader are not kept waiting by one thread."""
 _HEARTBEAT = 1000
 _PATIENCE = 4000
 """Milliseconds without a sign of life after which a connection is given up."""
@@ -135,7 +138,7 @@ class Sockets:
 
     def _the_context(self) -> zmq.Context[Any]:
         if self._open.context is None:
-            self._open.context = zmq.Context()
+            self._open.context = zmq.Context(_THREADS)
             self._open.context.max_sockets = 4096
         return self._open.context
 
