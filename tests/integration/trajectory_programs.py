@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from trajectories import context
+from trajectories import context, reading, writing
 
 from callsheet.runtime.link.link import TimedOut
 from callsheet.runtime.trajectories import TrajectoryReader, TrajectoryWriter
@@ -148,3 +149,21 @@ def stored_and_promised(
             who = (f"actor/{index}/actor", incarnation)
             logged[who] = max(sequence, logged.get(who, 0))
     return stored, {(*who, number) for who, last in logged.items() for number in range(1, last + 1)}
+
+
+def take_large(kind: str, told: SynchronizedArray[float]) -> None:
+    """Write and read items of 128 pages, and tell how many pages the system had to give for each of them."""
+    size, count = 512 * 1024, 400
+
+    def work(writer: TrajectoryWriter) -> None:
+        for _ in range(count):
+            writer.write({"x": given})
+
+    given, out = np.zeros(size, "u1"), {"x": np.zeros((4, size), "u1")}
+    with reading(kind) as reader, writing(kind, reader.address, work):
+        for _ in range(count // 8):
+            reader.read(4, timeout=30, out=out)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(count // 8):
+            reader.read(4, timeout=30, out=out)
+        told[0] = 2 * (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / count

@@ -1,6 +1,6 @@
-"""Large pages for memory that processes share: a copy is up to half as long again when each 4 KiB must be looked up.
+"""Fewer pages to look up and to ask for: a copy is up to half as long again when each 4 KiB costs something.
 
-Most systems give large pages to memory that a process has for itself and not to shared memory, unless it is asked for
+Large pages for memory that processes share: most systems give large pages to memory that a process has for itself and not to shared memory, unless it is asked for
 block by block (Linux 6.1). It needs whole, aligned large pages in the file and at both ends. Where it cannot be had,
 everything works as it does with small ones.
 """
@@ -22,6 +22,8 @@ _mmap = ctypes.CDLL(None).mmap
 _mmap.restype = ctypes.c_size_t
 _mmap.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 _kept: list[mmap.mmap] = []
+_MOST = 32 * 1024 * 1024 - 64 * 1024
+"""What glibc takes notice of at most, with room for what it adds."""
 
 
 def _usable() -> bool:
@@ -61,3 +63,13 @@ def enlarge(memory: mmap.mmap, view: memoryview) -> None:
         np.frombuffer(view, np.uint8)[::LARGE] = 0  # what nobody has touched yet is refused
         with contextlib.suppress(OSError):  # an older system, or no memory in large pieces
             memory.madvise(_COLLAPSE, shift, len(view))
+
+
+def keep_what_is_freed() -> None:
+    """Let the system's allocator keep the memory of large messages, which ZeroMQ takes and gives back one by one.
+
+    glibc would return most of it each time, and every page would be asked for and cleared anew. It keeps twice the
+    largest block that it has seen come back, whoever had it: it is shown one, which nobody writes into. Who has set
+    limits of their own (MALLOC_TRIM_THRESHOLD_ and the like) has these; other allocators are not impressed.
+    """
+    np.empty(_MOST, np.uint8)

@@ -13,6 +13,7 @@ import zmq
 
 from callsheet.runtime.keys import Keys
 from callsheet.runtime.link.messages import LARGEST_HEADER, LARGEST_PAYLOAD
+from callsheet.runtime.link.pages import keep_what_is_freed
 
 log = logging.getLogger("callsheet.runtime")
 _DOMAIN = b"callsheet"
@@ -138,6 +139,7 @@ class Sockets:
 
     def _the_context(self) -> zmq.Context[Any]:
         if self._open.context is None:
+            keep_what_is_freed()
             self._open.context = zmq.Context(_THREADS)
             self._open.context.max_sockets = 4096
         return self._open.context
