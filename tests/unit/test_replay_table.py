@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from callsheet.errors import UserError
+from callsheet.runtime.link.messages import BadMessage
 from callsheet.runtime.replay import Table
 from callsheet.runtime.replay.options import KEY, PROBABILITY
+from callsheet.runtime.replay.picking import Prioritised
 from callsheet.runtime.replay.table import LiveTable
+from callsheet.runtime.replay.words import LARGEST_PRIORITY, check_priorities
 from callsheet.runtime.schema import Schema
 
 ITEM = Schema.of({"number": np.int64(0), "row": np.zeros(3, np.float32)})
@@ -128,6 +131,38 @@ def test_new_items_get_the_largest_priority_so_far() -> None:
     insert(one, 1, 1, 5.0)
     insert(one, 2, 1)
     assert one.mass == 1.0 + 5.0 + 5.0
+
+
+@given(
+    priorities=st.lists(st.floats(0, 2.0**90, width=32), min_size=2, max_size=30),
+    alpha=st.sampled_from([0.0, 0.6, 1.0]),
+)
+def test_items_that_come_one_by_one_are_worth_the_same_as_together(
+    priorities: list[float], alpha: float
+) -> None:
+    together, single = (table(kind="prioritised", items=64, alpha=alpha) for _ in range(2))
+    numbers = np.arange(len(priorities) + 1)
+    items = {"number": numbers, "row": np.repeat(numbers[:, None], 3, 1).astype(np.float32)}
+    given = np.array([*priorities, np.nan], np.float32)
+    together.insert(items, 0, given)
+    for number in numbers:
+        single.insert(items, int(number), given[number : number + 1])
+    ours, theirs = single.picker, together.picker
+    assert isinstance(ours, Prioritised)
+    assert isinstance(theirs, Prioritised)
+    assert ours.highest == theirs.highest
+    assert np.array_equal(ours.priorities(0, len(given)), theirs.priorities(0, len(given)))
+    assert single.mass == pytest.approx(together.mass, rel=1e-12)
+    assert np.array_equal(sample(single, 20)["number"], sample(together, 20)["number"])
+
+
+@pytest.mark.parametrize("wrong", [-1.0, -math.inf, math.inf, 2 * LARGEST_PRIORITY])
+@pytest.mark.parametrize("others", [[], [1.0, math.nan]], ids=["alone", "among others"])
+def test_a_priority_that_cannot_be_is_refused(wrong: float, others: list[float]) -> None:
+    check_priorities(np.array(others, np.float32))
+    check_priorities(np.array([math.nan], np.float32))
+    with pytest.raises(BadMessage, match="negative or too large"):
+        check_priorities(np.array([*others, wrong], np.float32))
 
 
 def test_an_item_with_priority_zero_is_never_drawn() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import numpy as np
@@ -91,6 +92,9 @@ class Prioritised:
 
     def added(self, start: int, priorities: Priorities) -> None:
         """Give new items their priorities."""
+        if len(priorities) == 1:  # large items come one by one, and NumPy takes its time for each step
+            self._added(start % self._ring.slots, priorities.item())
+            return
         told = priorities[np.isfinite(priorities)]
         if told.size:
             self.highest = max(self.highest, float(told.max()))
@@ -101,6 +105,14 @@ class Prioritised:
             self._priorities[slot : slot + length] = some
             self._tree.fill(slot, slot + length, self._weights(some))
             done += length
+
+    def _added(self, slot: int, priority: float) -> None:
+        if priority != priority:  # no number
+            priority = self.highest
+        elif self.highest < priority < math.inf:
+            self.highest = priority
+        self._priorities[slot] = priority
+        self._tree.fill(slot, slot + 1, priority**self._alpha if priority else 0.0)
 
     def evicted(self, start: int, count: int) -> None:
         """Items that have gone have no weight."""

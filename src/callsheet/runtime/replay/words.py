@@ -105,7 +105,11 @@ def update_of(body: bytes, count: int) -> tuple[NDArray[np.uint64], NDArray[np.f
 
 def check_priorities(priorities: NDArray[np.float32]) -> None:
     """Of inserted items; one that is no number stands for the largest so far."""
-    if ((priorities < 0) | (priorities > LARGEST_PRIORITY)).any():
+    if len(priorities) == 1:
+        wrong = priorities.item() < 0 or priorities.item() > LARGEST_PRIORITY
+    else:
+        wrong = bool(((priorities < 0) | (priorities > LARGEST_PRIORITY)).any())
+    if wrong:
         raise BadMessage("a priority that is negative or too large")
 
 
