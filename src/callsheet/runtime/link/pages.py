@@ -1,6 +1,7 @@
-"""Fewer pages to look up and to ask for: a copy is up to half as long again when each 4 KiB costs something.
+"""Pages cost less when they are large, and when they are not asked for again and again.
 
-Large pages for memory that processes share: most systems give large pages to memory that a process has for itself and not to shared memory, unless it is asked for
+Large pages for memory that processes share: a copy is up to half as long again when each 4 KiB must be looked up. Most
+systems give large pages to memory that a process has for itself and not to shared memory, unless it is asked for
 block by block (Linux 6.1). It needs whole, aligned large pages in the file and at both ends. Where it cannot be had,
 everything works as it does with small ones.
 """

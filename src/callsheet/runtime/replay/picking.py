@@ -107,7 +107,7 @@ class Prioritised:
             done += length
 
     def _added(self, slot: int, priority: float) -> None:
-        if priority != priority:  # no number
+        if math.isnan(priority):
             priority = self.highest
         elif self.highest < priority < math.inf:
             self.highest = priority
