@@ -67,9 +67,10 @@ def test_stop_now_does_not_wait(folder: Path) -> None:
         assert time.monotonic() - begun < 5
 
 
-def test_a_child_that_forked_away_ends_with_its_replica(folder: Path) -> None:
+@pytest.mark.parametrize("how", ["--light", "--heavy"])
+def test_a_child_that_forked_away_ends_with_its_replica(folder: Path, how: str) -> None:
     marker = folder / "daemon"
-    exp = experiment({"name": "actor", "command": program("forks_away.py", str(marker))})
+    exp = experiment({"name": "actor", "command": program("forks_away.py", str(marker), how)})
     with running(exp, folder) as run:
         assert run.wait(20).phase == "Succeeded"
         assert is_gone(int(marker.read_text()))

@@ -1,4 +1,7 @@
-"""Leaves a child behind that has its own session and no parent, as daemons do; writes its process id to a file."""
+"""Leaves a child behind that has its own session and no parent, as daemons do; writes its process id to a file.
+
+With --heavy the child has so much memory that its end takes a while.
+"""
 
 import os
 import sys
@@ -8,6 +11,7 @@ path = sys.argv[1]
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
+        held = b"x" * (500 << 20 if "--heavy" in sys.argv else 0)
         with open(path + ".new", "w") as file:
             file.write(str(os.getpid()))
         os.rename(path + ".new", path)

@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from callsheet.backends.local.supervisor import strays
@@ -24,7 +25,8 @@ OnExit = Callable[[int], None]
 _PR_SET_CHILD_SUBREAPER = 36
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores these; a program expects them as the system has them."""
-
+_DYING = 5.0
+"""Seconds for which processes that were killed are waited for: one with much memory takes a while to give it back."""
 
 _found: dict[tuple[str, str], str] = {}
 """Programs looked up before, by name and PATH."""
@@ -113,11 +115,17 @@ class Processes:
         strays.send([pid], signal.SIGTERM)
 
     def end_all(self, run: str) -> None:
-        """Kill whatever is left of a run, adopted processes with a cleared environment included."""
-        for pid in strays.children(os.getpid()):
-            if pid not in self._running:
-                strays.send(strays.tree([pid]), signal.SIGKILL)
+        """Kill whatever is left of a run, adopted processes with a cleared environment included, and see them end."""
+        last = time.monotonic() + _DYING
+        while left := [pid for pid in strays.children(os.getpid()) if self._is_left(pid)]:
+            strays.send(strays.tree(left), signal.SIGKILL)
+            if time.monotonic() > last:  # it hangs in the kernel, and nobody can do more about it
+                break
+            time.sleep(0.002)  # as long as a process takes to give back what it has
         strays.sweep(run, 0.0)
+
+    def _is_left(self, pid: int) -> bool:
+        return pid not in self._running and not strays.is_zombie(pid)
 
 
 def _signal_group(pid: int, number: int) -> None:
