@@ -11,6 +11,7 @@ from pathlib import Path
 
 from callsheet.backends.base import LogQuery, Status
 from callsheet.backends.pieces import LogPiece, last, whole
+from callsheet.backends.runs_folder import make_runs_folder, runs_folder
 
 _BLOCK = 1 << 18
 
@@ -24,7 +25,7 @@ class KeptRun:
     @staticmethod
     def of(experiment: str, run: str) -> KeptRun:
         """The run's folder below the current one."""
-        return KeptRun(Path.cwd() / "runs" / experiment / run)
+        return KeptRun(runs_folder() / experiment / run)
 
     @property
     def exists(self) -> bool:
@@ -33,6 +34,7 @@ class KeptRun:
 
     def begin(self, experiment: str) -> None:
         """Write down the experiment as it is run."""
+        make_runs_folder(self.folder.parent)
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "experiment.yaml").write_text(experiment, encoding="utf-8")
 
@@ -44,6 +46,8 @@ class KeptRun:
     def keep(self, piece: LogPiece) -> None:
         """Append lines of one container."""
         path = self.folder / "logs" / piece.role / str(piece.index) / f"{piece.container}.log"
+        if not self.exists:
+            make_runs_folder(self.folder.parent)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             file.write(piece.text)

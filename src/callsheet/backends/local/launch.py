@@ -26,6 +26,7 @@ from callsheet.backends.local.rules import has_loopback_network, make_rules
 from callsheet.backends.local.supervisor.files import Layout
 from callsheet.backends.local.supervisor.listening import ANY_HOST, listeners
 from callsheet.backends.local.supervisor.results import is_remote
+from callsheet.backends.runs_folder import make_runs_folder, runs_folder
 from callsheet.errors import BugError, InvalidExperiment, Problem, UserError
 from callsheet.plan.model import Plan
 from callsheet.plan.resolve import resolve
@@ -93,7 +94,7 @@ def _results_root(experiment: Experiment) -> Path:
     place = experiment.spec.storage
     if place and urlsplit(place).scheme == "file":
         return Path(unquote(urlsplit(place).path))
-    return Path.cwd() / "runs"
+    return runs_folder()
 
 
 def _options(experiment: Experiment, layout: Layout, base: Path, blocks: list[str]) -> dict[str, Any]:
@@ -117,6 +118,8 @@ def _write_folder(
 ) -> None:
     """Make the run's folder and let every terminal find it; all of it or nothing."""
     try:
+        if layout.folder.parent.parent == runs_folder():
+            make_runs_folder(layout.folder.parent)
         for _ in range(3):  # the folder above may be removed, as empty, while ours is made
             with contextlib.suppress(FileNotFoundError):
                 layout.folder.mkdir(parents=True)

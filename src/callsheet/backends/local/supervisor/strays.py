@@ -32,14 +32,31 @@ def marks(run: str, role: str = "", index: int | None = None, container: str = "
 
 
 def carrying(wanted: frozenset[bytes]) -> list[int]:
-    """Every process of this machine whose environment holds all of `wanted`, except the caller."""
+    """Every process of the caller's user whose environment holds all of `wanted`, except the caller.
+
+    Root can read everybody's environment, and anybody can put our marks into theirs: another user's processes would
+    keep a run from ending for as long as there is one.
+    """
     try:
         names = os.listdir("/proc")
     except OSError:
         return []
     own = os.getpid()
     pids = [int(name) for name in names if name.isdecimal()]
-    return [pid for pid in pids if pid != own and wanted <= environment(pid) and not is_zombie(pid)]
+    return [
+        pid
+        for pid in pids
+        if pid != own and wanted <= environment(pid) and is_own(pid) and not is_zombie(pid)
+    ]
+
+
+def is_own(pid: int) -> bool:
+    """Whether a process is of the caller's user, by any of its user ids."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            return any(line.startswith(b"Uid:") and os.geteuid() in map(int, line.split()[1:]) for line in file)
+    except OSError:
+        return False
 
 
 def is_zombie(pid: int) -> bool:
