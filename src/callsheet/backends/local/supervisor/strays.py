@@ -54,7 +54,9 @@ def is_own(pid: int) -> bool:
     """Whether a process is of the caller's user, by any of its user ids."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
-            return any(line.startswith(b"Uid:") and os.geteuid() in map(int, line.split()[1:]) for line in file)
+            return any(
+                line.startswith(b"Uid:") and os.geteuid() in map(int, line.split()[1:]) for line in file
+            )
     except OSError:
         return False
 
