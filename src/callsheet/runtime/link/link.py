@@ -260,8 +260,7 @@ class Link:
             time.sleep(deadline.left(self._backoff))
         if not self._try(time.monotonic() + deadline.left(_TRY)):
             self._backoff = min(_SLOWEST, max(0.05, self._backoff * 2))
-            if deadline.passed:
-                self._dialler.close()
+            if deadline.passed:  # the try goes on in the next call: a busy listener may need longer than one
                 raise TimedOut(
                     f"no connection to {self._dialler.endpoint} at {self.address}: {self._dialler.reason}",
                     fix="is the process that binds it running? See `callsheet status`",

@@ -152,9 +152,10 @@ class Sampling:
                 missing = [part for part in self._plans[0] if not part.source.ready(part.number)]
                 if not missing:
                     return self._plans[0]
-                if not missing[0].lost:
-                    self._wait(missing[0].source, deadline)
-                continue
+                coming = [part for part in missing if not part.lost]
+                if coming:
+                    self._wait(coming[0].source, deadline)
+                    continue
             self._await_shard(deadline)
 
     def _wait(self, source: Source, deadline: Deadline) -> None:

@@ -24,12 +24,12 @@ from callsheet.runtime.stream.packing import Slots
 log = logging.getLogger("callsheet.runtime")
 _SAY_AFTER = 5.0
 _SAY_AGAIN = 60.0
+_ALONE = 5.0
+"""Seconds that a process which stops looks for a receiver that is gone, when nobody said for how long."""
 
 
 class DurableLane(Lane):
     """Frames are made in a ring of memory, sent from there, and stay there until they are durable."""
-
-    alone = float("inf")
 
     def __init__(
         self,
@@ -148,6 +148,10 @@ class DurableLane(Lane):
         self._ring.drop(self.durable)
         while self._unsent and self._unsent[0].last <= self.durable:
             self._unsent.popleft()
+
+    def _alone(self, timeout: float | None) -> float:
+        """It keeps what others cannot make again: it looks as long as it was told, if it was."""
+        return _ALONE if timeout is None else timeout
 
     def _delivered(self) -> bool:
         return not self._unsent and not self.link.flying

@@ -32,15 +32,14 @@ ITEMS: Final = 1
 MARKS: Final = 2
 """Verb, to the sender: what is durable."""
 _FEW: Final = 4
+_PIECE: Final = 0.5
+"""Seconds of a longer wait after which it is looked whether the process was asked to stop meanwhile."""
 _CACHED: Final = 4 << 20
 """Bytes on their way through memory beyond which more of them only cost time."""
 
 
 class Lane:
     """Items on their way to one receiver. Calls may come from any thread, one at a time."""
-
-    alone = 1.0
-    """Seconds that a process which stops looks for a receiver that is gone."""
 
     def __init__(
         self,
@@ -216,10 +215,10 @@ class Lane:
                 self._finish()
                 while not self._delivered():
                     alone = self.link.by_memory is None and self.context.stopping
-                    if alone and deadline.left() > self.alone:
+                    if alone and deadline.left() > self._alone(timeout):
                         # The other side stops too, as it seems, and is gone already.
-                        deadline = Deadline(self.alone)
-                    self._wait(deadline)
+                        deadline = Deadline(self._alone(timeout))
+                    self._wait_a_while(deadline)
             except CallsheetError:
                 self.lost = self._undelivered()
                 self.left_alone = self.link.by_memory is None and self.context.stopping
@@ -285,6 +284,18 @@ class Lane:
         self.link.wait(deadline)
         self._push()
         self.waited += time.monotonic() - begun
+
+    def _wait_a_while(self, deadline: Deadline) -> None:
+        """Wait while the stop is ignored: in pieces, because it changes how long to wait."""
+        piece = Deadline(deadline.left(_PIECE))
+        with contextlib.suppress(TimedOut):
+            self._wait(piece)
+        if deadline.passed and not self._delivered():
+            raise TimedOut(f"{self.endpoint} did not take everything in time")
+
+    def _alone(self, timeout: float | None) -> float:
+        """Seconds that a process which stops looks for a receiver that is gone."""
+        return 1.0
 
     def _push(self) -> None:
         """Send what waits to be sent: here frames are sent as they are finished."""
