@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,13 +13,21 @@ import msgspec
 import numpy as np
 
 from callsheet.errors import UserError
+from callsheet.runtime import decoding
+from callsheet.runtime.decoding import Natural
 
 MOST_FIELDS = 4096
 MOST_DIMENSIONS = 16
 LONGEST_NAME = 128
 ALIGNMENT = 64
 """Bytes. Arrays in a frame begin at multiples of a cache line."""
+LARGEST_ITEM = 1 << 30
+"""Bytes of one item that a peer may announce: no frame is larger."""
+_MOST_PLACES = 64 * 1024
+"""Of arrays in the layouts that a schema remembers, whatever counts a peer may say."""
 _KINDS = "biufc?"
+_TYPES = {np.dtype(code).str: np.dtype(code) for code in "?bBhHiIlLqQefdgFDG"}
+"""What a peer may call a type: NumPy itself understands much more, such as text, structures and types within types."""
 
 Shape = tuple[int | None, ...]
 """Lengths of an array's axes; None where the length may differ from frame to frame."""
@@ -27,7 +36,7 @@ Shape = tuple[int | None, ...]
 class _Field(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     name: str
     dtype: str
-    shape: list[int | None]
+    shape: list[Natural | None]
 
 
 _DECODER = msgspec.msgpack.Decoder(list[_Field])
@@ -77,7 +86,7 @@ class Schema:
             )
         names = [one.name for one in self.fields]
         if len(set(names)) != len(names):
-            twice = next(name for name in names if names.count(name) > 1)
+            twice = next(name for name, count in Counter(names).items() if count > 1)
             raise UserError(f"array {twice!r} is named twice", fix="give each array its own name")
 
     @staticmethod
@@ -93,12 +102,16 @@ class Schema:
 
     @staticmethod
     def decode(data: bytes) -> Schema:
-        """A peer's schema; what it may not say is a `ValueError`."""
+        """A peer's schema; what it may not say is a `ValueError`, and so are items that no frame could hold."""
+        found = decoding.decode(_DECODER, data, "a schema")
         try:
-            found = _DECODER.decode(data)
-            return Schema(tuple(Field(one.name, np.dtype(one.dtype), tuple(one.shape)) for one in found))
-        except (msgspec.MsgspecError, UserError, TypeError, SyntaxError) as error:
+            schema = Schema(tuple(Field(one.name, _type_of(one), tuple(one.shape)) for one in found))
+        except UserError as error:
             raise ValueError(f"not a schema: {error}") from None
+        size = sum(math.prod(n or 1 for n in one.shape) * one.dtype.itemsize for one in schema.fields)
+        if size > LARGEST_ITEM:
+            raise ValueError(f"items of {size:,} bytes are larger than {LARGEST_ITEM:,}")
+        return schema
 
     @cached_property
     def encoded(self) -> bytes:
@@ -127,7 +140,7 @@ class Schema:
         found = self._layouts.get(key)
         if found is None:
             found = Layout.of(self, count, shapes)
-            if len(self._layouts) < 1024:  # bounded, whatever counts a peer may say
+            if len(self._layouts) < min(1024, _MOST_PLACES // len(self.fields)):
                 self._layouts[key] = found
         return found
 
@@ -168,6 +181,16 @@ class Schema:
 
     def __str__(self) -> str:
         return ", ".join(str(one) for one in self.fields)
+
+
+def _type_of(one: _Field) -> np.dtype[np.generic]:
+    found = _TYPES.get(one.dtype)
+    if found is None:
+        raise UserError(
+            f"array {one.name[:LONGEST_NAME]!r} has the type {one.dtype[:LONGEST_NAME]!r}, which cannot travel",
+            fix="use booleans, integers or floating-point numbers",
+        )
+    return found
 
 
 @dataclass(frozen=True)

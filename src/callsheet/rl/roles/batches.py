@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class InStep:
         missing = set(range(self._actors))
         while missing:
             rollout = self._reader.read(1)
-            index = int(self._reader.writers[rollout.writers[0]].split("/")[1])
+            index = _index_of(self._reader.writers[rollout.writers[0]])
             made = int(rollout.versions[0])
             if made != version or index not in missing:
                 log.info("a rollout of actor/%s does not count: version %s, wanted %s", index, made, version)
@@ -67,3 +68,9 @@ class InStep:
             where = slice(index * width, (index + 1) * width)
             whole = self._arrays[name]
             (whole[where] if axis == 0 else whole[:, where])[...] = array
+
+
+def _index_of(name: str) -> int:
+    """Which actor a writer is; -1 when its name does not say, as a peer can call itself what it likes."""
+    found = re.fullmatch(r"[^/]*/([0-9]{1,9})(/.*)?", name)
+    return int(found[1]) if found else -1

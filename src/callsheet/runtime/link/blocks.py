@@ -68,6 +68,7 @@ class Blocks:
 
     def __init__(self, count: int) -> None:
         self._all = [Block(index) for index in range(count)]
+        self._most = count
         self._free = list(reversed(self._all))
 
     def __len__(self) -> int:
@@ -87,12 +88,17 @@ class Blocks:
         return block
 
     def give_back(self, block: Block) -> None:
-        """It is free again."""
-        self._free.append(block)
+        """It is free again; unless there are more of them than the peer allows."""
+        if len(self._all) > self._most:
+            self._all.remove(block)
+            block.close()
+        else:
+            self._free.append(block)
 
     def limit(self, count: int) -> None:
-        """Have so many at most, or as few as are in use: what the peer allows."""
-        while len(self._all) > max(1, count) and self._free:
+        """Have so many at most, which is what the peer allows: now, or as soon as those in use are given back."""
+        self._most = min(self._most, max(1, count))
+        while len(self._all) > self._most and self._free:
             block = self._free.pop(0)
             block.close()
             self._all.remove(block)
@@ -121,6 +127,8 @@ class Mapped:
         try:
             if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
                 raise BadMessage("a block whose size is not sealed")
+            if os.fstatvfs(fd).f_bsize != mmap.PAGESIZE:  # a hole in it would end whoever looks there
+                raise BadMessage("a block of reserved huge pages")
             size = os.fstat(fd).st_size
             if not 0 < size <= LARGEST_PAYLOAD + LARGE or index >= MOST_BLOCKS:
                 raise BadMessage(f"block {index} of {size} bytes")

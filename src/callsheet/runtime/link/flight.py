@@ -61,15 +61,15 @@ class Flight:
         """To be sent again."""
         return list(self._flying.values())
 
-    def launch(self, header: Header, block: Block | None, length: int, by_memory: bool | None) -> None:
-        """A message is sent; one without a block is only counted."""
-        if block is not None:
-            self._flying[block.index] = Flying(header, block, length)
+    def launch(self, header: Header, block: Block, length: int, by_memory: bool | None) -> Flying:
+        """A message is sent."""
+        flying = self._flying[block.index] = Flying(header, block, length)
         counts = self.counts
         counts.sent += 1
         counts.sent_bytes += length
         if by_memory:
             counts.sent_by_memory += length
+        return flying
 
     def land(self, index: int) -> None:
         """The other side is done with a block."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import select
 import time
+from collections import deque
 from collections.abc import Callable
 
 from callsheet.errors import RetryError
@@ -15,7 +16,7 @@ from callsheet.runtime.context import Context
 from callsheet.runtime.link import messages as m
 from callsheet.runtime.link.blocks import Block
 from callsheet.runtime.link.dialling import Dialler, NetworkEnd, Refused
-from callsheet.runtime.link.flight import Flight
+from callsheet.runtime.link.flight import Flight, Flying
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.wires import Full, Lost, MemoryWire
 from callsheet.runtime.schema import Schema
@@ -64,6 +65,9 @@ class Link:
         self._on_data = on_data
         self._lazy = lazy
         self._owed: list[int] = []
+        self._again: deque[Flying] = deque()
+        """What is to be sent again and does not fit into the listener's window yet."""
+        self._window = blocks
         context.measuring.follow("Transport", endpoint, self.measure)
 
     def measure(self) -> dict[str, float]:
@@ -148,8 +152,10 @@ class Link:
     def post(self, header: m.Header, block: Block, length: int) -> None:
         """Send without waiting: at once, or with the next connection when there is none now. It is certain to arrive
         while this process lives."""
-        self._flight.launch(header, block, length, self.by_memory)
-        if self._wire is not None:
+        flying = self._flight.launch(header, block, length, self.by_memory)
+        if self._again:
+            self._again.append(flying)
+        elif self._wire is not None:
             released = self._owed.pop() if self._owed else m.NO_BLOCK
             try:
                 self._wire.send_data(header, block, length, released)
@@ -170,6 +176,7 @@ class Link:
 
     def forget(self) -> None:
         """Do not send again what is in flight. The other side may still look at it: new memory takes its place."""
+        self._again.clear()
         self._flight.forget()
 
     def limit(self, blocks: int) -> None:
@@ -239,6 +246,8 @@ class Link:
                     raise Lost
         except (Lost, m.BadMessage):
             self._lost()
+        if self._again:
+            self._send_again()
 
     def _release(self, wire: MemoryWire | NetworkEnd) -> Callable[[int], None]:
         def release(block: int) -> None:
@@ -284,12 +293,19 @@ class Link:
         self._backoff = 0.0
         self.counts.connects += 1
         self._watch()
+        self._window = max(1, welcome.window)
         self._blocks.limit(welcome.window)
         self._blocks.hide()
         self._on_up(welcome)
-        for flying in self._flight.all():
-            if self._wire is None:
+        self._again = deque(self._flight.all())
+        self._send_again()
+
+    def _send_again(self) -> None:
+        """As much as the listener takes at a time: it may allow less than the one before it."""
+        while self._again and self._wire is not None:
+            if len(self._flight) - len(self._again) >= self._window:
                 return
+            flying = self._again.popleft()
             try:
                 self._wire.send_data(flying.header, flying.block, flying.length)
                 self.counts.resent += 1
@@ -311,6 +327,7 @@ class Link:
             self._wire = None
             self._down_since = time.monotonic()
             self._owed.clear()
+            self._again.clear()
 
     def drain(self, timeout: float | None) -> bool:
         """Wait until the other side has given all blocks back, also when the process should stop; whether it did."""

@@ -19,7 +19,7 @@ from callsheet.runtime.link import messages as m
 from callsheet.runtime.link.blocks import CAN_SHARE
 from callsheet.runtime.link.door import Door, host_identity
 from callsheet.runtime.link.frame import Frame
-from callsheet.runtime.link.pattern import Counts, Pattern, Refuse
+from callsheet.runtime.link.pattern import LONGEST_REASON, Counts, Noted, Pattern, Refuse
 from callsheet.runtime.link.peer import LARGE, Peer
 from callsheet.runtime.link.wires import Full, Lost, MemoryWire, NetworkWire, parse, take
 from callsheet.runtime.schema import Schema
@@ -34,6 +34,8 @@ _LINGER = 0.001
 _POLLIN = int(zmq.POLLIN)
 _AT_ONCE = 64
 """Messages that are taken from one peer before the next has its turn."""
+_HELLOS_AT_ONCE = 8
+"""Of those, how many may be hellos: reading a large schema takes as long as hundreds of other messages."""
 
 
 @dataclass
@@ -56,7 +58,7 @@ class Listener:
         self._peers = _Peers()
         self._ready: list[Frame] = []
         self._swept = time.monotonic()
-        self._noted: set[str] = set()
+        self._noted = Noted()
         self._touched = True
         self._heeds_stop = True
         address = context.bind(endpoint)
@@ -199,7 +201,6 @@ class Listener:
         if not isinstance(guest, Peer) or not guest.alive:
             connection.close()
             return
-        self._peers.by_route.pop(guest.route, None)
         guest.wire = MemoryWire(connection)
         self._peers.by_fd[guest.wire.fd] = guest
         self._poll.register(guest.wire.fd, select.EPOLLIN)
@@ -221,7 +222,10 @@ class Listener:
             self.expel(peer, str(error))
 
     def _take_network(self) -> None:
+        hellos = 0
         for _ in range(_AT_ONCE):
+            if hellos >= _HELLOS_AT_ONCE:
+                return
             try:
                 parts = take(self._router)
             except zmq.Again:
@@ -232,9 +236,12 @@ class Listener:
             try:
                 message, payload, kind, block, released = parse(parts[1:])
                 if kind == m.HELLO:
+                    hellos += 1
                     self._hello(route, m.hello_of(message))
                 elif peer is None:
                     self._answer(route, m.encode(m.REFUSAL, m.Refusal("say hello first", again=True)))
+                elif peer.wire.by_memory:
+                    raise m.BadMessage("a message by the network after it went to memory")
                 else:
                     self._message(peer, message, payload, kind, block, released)
             except m.BadMessage as error:
@@ -258,6 +265,10 @@ class Listener:
             for index in m.released_by(message):
                 peer.given_back(index)
         elif kind == m.DATA:
+            if block != m.NO_BLOCK:
+                peer.open += 1
+                if peer.open > self.window:
+                    raise m.BadMessage(f"more than the {self.window} frames that may be on their way")
             release = peer.owe if len(payload) < LARGE else peer.hold()
             frame = Frame(m.header_of(message), payload, block, peer, release)
             if len(payload):
@@ -279,11 +290,13 @@ class Listener:
         except Refuse as no:
             self._refused(f"{hello.name}: {no.reason}")
             theirs = no.schema.encoded if no.schema else b""
-            self._answer(route, m.encode(m.REFUSAL, m.Refusal(no.reason, no.again, theirs)))
+            reason = no.reason[:LONGEST_REASON]
+            self._answer(route, m.encode(m.REFUSAL, m.Refusal(reason, no.again, theirs)))
             return
-        old = self._peers.by_name.get(hello.name)
-        if old is not None:
-            self.drop(old)
+        # One connection is one link: under another name it is not the old one any more.
+        for old in (self._peers.by_name.get(hello.name), self._peers.by_route.get(route)):
+            if old is not None:
+                self.drop(old)
         peer = Peer(self, hello, schema, NetworkWire(self._router, route), route)
         self._peers.by_name[hello.name] = self._peers.by_route[route] = peer
         near = self._door is not None and hello.host == host_identity() != ""
@@ -311,6 +324,9 @@ class Listener:
             raise Refuse(f"a later start of {hello.name} is connected already", again=True)
         if not hello.schema:
             return None
+        known = self._pattern.takes()
+        if known is not None and hello.schema == known.encoded:
+            return known
         try:
             return Schema.decode(hello.schema)
         except ValueError as error:
@@ -323,16 +339,16 @@ class Listener:
 
     def _refused(self, why: str) -> None:
         self.counts.refused += 1
-        if why not in self._noted and len(self._noted) < 1000:
-            self._noted.add(why)
-            log.warning("endpoint %s refused a link: %s", self.endpoint, why)
+        if self._noted.news(why):
+            log.warning("endpoint %s refused a link: %s", self.endpoint, why[:LONGEST_REASON])
 
     def expel(self, peer: Peer, why: str) -> None:
         """End a link that broke the protocol."""
         self.counts.expelled += 1
         self._refused(f"{peer.name} sent {why}")
         if isinstance(peer.wire, NetworkWire):
-            self._answer(peer.route, m.encode(m.REFUSAL, m.Refusal(f"you sent {why}", again=True)))
+            reason = f"you sent {why}"[:LONGEST_REASON]
+            self._answer(peer.route, m.encode(m.REFUSAL, m.Refusal(reason, again=True)))
         self.drop(peer)
 
     def drop(self, peer: Peer) -> None:
@@ -343,7 +359,8 @@ class Listener:
             self._peers.by_fd.pop(peer.wire.fd, None)
             with contextlib.suppress(OSError):
                 self._poll.unregister(peer.wire.fd)
-        self._peers.by_route.pop(peer.route, None)
+        if self._peers.by_route.get(peer.route) is peer:
+            del self._peers.by_route[peer.route]
         if self._peers.by_name.get(peer.name) is peer:
             del self._peers.by_name[peer.name]
         self.owing.discard(peer)
@@ -357,6 +374,8 @@ class Listener:
         if self._door:
             self._door.sweep()
         for peer in list(self._peers.by_route.values()):
+            if peer.wire.by_memory:
+                continue
             try:
                 peer.wire.send(m.encode(m.ALIVE))
             except (Lost, Full):

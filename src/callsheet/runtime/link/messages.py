@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
-T = TypeVar("T")
+from callsheet.runtime.decoding import BadMessage as BadMessage
+from callsheet.runtime.decoding import Natural, Text, decode
 
 PROTOCOL: Final = 1
 """What this version speaks."""
@@ -40,16 +41,16 @@ _BLOCKS: Final = [struct.Struct(f"<{count}H") for count in range(MOST_BLOCKS + 1
 class Header(msgspec.Struct, array_like=True):
     """What a data message says about its payload."""
 
-    verb: int
+    verb: Natural
     """What is wanted; each pattern has its own words."""
-    schema: int = 0
+    schema: Natural = 0
     """The hash of the payload's schema."""
-    count: int = 1
+    count: Natural = 1
     """Items in the payload: every array is `[count, *shape]`."""
-    sequence: int = 0
-    version: int = 0
+    sequence: Natural = 0
+    version: Natural = 0
     """Of the policy or the parameters."""
-    shapes: tuple[tuple[int, ...], ...] = ()
+    shapes: tuple[tuple[Natural, ...], ...] = ()
     """The items' shapes, when the schema leaves some lengths free."""
     body: bytes = b""
     """What only this verb knows."""
@@ -58,16 +59,16 @@ class Header(msgspec.Struct, array_like=True):
 class Hello(msgspec.Struct, array_like=True):
     """A link introduces itself."""
 
-    protocol: int
-    oldest: int
-    run: str
-    pattern: str
+    protocol: Natural
+    oldest: Natural
+    run: Text
+    pattern: Text
     """What it wants to talk about: trajectories, parameters, replay, policy."""
-    name: str
+    name: Text
     """Who it is: role/index/container."""
-    incarnation: int
+    incarnation: Natural
     """Random for each start of the process, and later starts have a larger one."""
-    host: str
+    host: Text
     """The machine and its network namespace: equal when memory can be handed over."""
     schema: bytes = b""
     """What it will send."""
@@ -77,12 +78,12 @@ class Hello(msgspec.Struct, array_like=True):
 class Welcome(msgspec.Struct, array_like=True):
     """A listener's answer."""
 
-    protocol: int
-    incarnation: int
+    protocol: Natural
+    incarnation: Natural
     """Of the listener."""
-    window: int
+    window: Natural
     """Blocks that may be in flight towards the listener."""
-    socket: str = ""
+    socket: Text = ""
     """Name of the abstract socket for memory; empty when there is none."""
     token: bytes = b""
     """Proves at that socket that this welcome was received."""
@@ -106,10 +107,6 @@ _HEADER = msgspec.msgpack.Decoder(Header)
 _HELLO = msgspec.msgpack.Decoder(Hello)
 _WELCOME = msgspec.msgpack.Decoder(Welcome)
 _REFUSAL = msgspec.msgpack.Decoder(Refusal)
-
-
-class BadMessage(ValueError):
-    """A peer said something that the protocol does not know."""
 
 
 def encode(kind: int, message: msgspec.Struct | None = None) -> bytes:
@@ -143,8 +140,8 @@ def split(message: bytes | memoryview) -> tuple[int, int, int, int, int]:
     kind, flags, block, released, length = PREFIX.unpack_from(message)
     if kind not in (HELLO, WELCOME, REFUSAL, DATA, RELEASE, ALIVE):
         raise BadMessage(f"kind {kind}")
-    if length > LARGEST_PAYLOAD:
-        raise BadMessage(f"a payload of {length} bytes")
+    if length > LARGEST_PAYLOAD or (length and (block == NO_BLOCK or kind != DATA)):
+        raise BadMessage(f"kind {kind} with a payload of {length} bytes in block {block}")
     if (block != NO_BLOCK and block >= MOST_BLOCKS) or (released != NO_BLOCK and released >= MOST_BLOCKS):
         raise BadMessage(f"block {block}, released {released}")
     return kind, flags, block, released, length
@@ -152,29 +149,19 @@ def split(message: bytes | memoryview) -> tuple[int, int, int, int, int]:
 
 def header_of(message: bytes | memoryview) -> Header:
     """The header of a data message."""
-    try:
-        return _HEADER.decode(message[PREFIX.size :])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadMessage(f"a header that cannot be read: {error}") from None
+    return decode(_HEADER, message[PREFIX.size :], "a header")
 
 
 def hello_of(message: bytes | memoryview) -> Hello:
     """The hello in a message."""
-    return _decode(_HELLO, message)
+    return decode(_HELLO, message[PREFIX.size :], "a hello")
 
 
 def welcome_of(message: bytes | memoryview) -> Welcome:
     """The welcome in a message."""
-    return _decode(_WELCOME, message)
+    return decode(_WELCOME, message[PREFIX.size :], "a welcome")
 
 
 def refusal_of(message: bytes | memoryview) -> Refusal:
     """The refusal in a message."""
-    return _decode(_REFUSAL, message)
-
-
-def _decode(decoder: msgspec.msgpack.Decoder[T], message: bytes | memoryview) -> T:
-    try:
-        return decoder.decode(message[PREFIX.size :])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadMessage(f"a message that cannot be read: {error}") from None
+    return decode(_REFUSAL, message[PREFIX.size :], "a refusal")

@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from callsheet.runtime.link import messages as m
 from callsheet.runtime.schema import Schema
 
 if TYPE_CHECKING:
     from callsheet.runtime.link.peer import Peer
+
+
+LONGEST_REASON: Final = 2000
+"""Characters of a refusal: it repeats what the peer said."""
+_MOST_NOTED: Final = 100
+_NOTED: Final = 60.0
+
+
+class Noted:
+    """What is logged once only: a hundred different things in a minute, whatever peers may say."""
+
+    def __init__(self) -> None:
+        self._said: set[int] = set()
+        self._since = time.monotonic()
+
+    def news(self, what: str) -> bool:
+        """Whether this should be logged."""
+        now = time.monotonic()
+        if len(self._said) >= _MOST_NOTED and now - self._since > _NOTED:
+            self._said.clear()
+        key = hash(what)
+        if key in self._said or len(self._said) >= _MOST_NOTED:
+            return False
+        if not self._said:
+            self._since = now
+        self._said.add(key)
+        return True
 
 
 class Refuse(Exception):

@@ -34,6 +34,8 @@ class Peer:
         self.alive = True
         self.state: Any = None
         """Whatever the pattern keeps about it."""
+        self.open = 0
+        """Blocks of its own that it has sent and that are not done with."""
         self._listener = listener
         self._blocks = Blocks(listener.window)
         self._flying: dict[int, Block] = {}
@@ -82,8 +84,14 @@ class Peer:
         self._loans.setdefault(block.index, []).append(returned)
         return True
 
+    @property
+    def loans(self) -> int:
+        """Blocks that are lent to it now."""
+        return sum(map(len, self._loans.values()))
+
     def owe(self, block: int) -> None:
         """A block of the peer's is done with; it is told so soon."""
+        self.open -= 1
         self._owed.append(block)
         if len(self._owed) * 2 >= self._listener.window:
             self.pay()
@@ -97,6 +105,7 @@ class Peer:
         return self._owe_large
 
     def _owe_large(self, block: int) -> None:
+        self.open -= 1
         self._held -= 1
         self._owed.append(block)
         if len(self._owed) > 1 or not self._held or self._listener.links == 1:

@@ -17,7 +17,7 @@ from callsheet.errors import BugError, UserError
 from callsheet.runtime.context import Context, new_incarnation
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.listener import Listener
-from callsheet.runtime.link.messages import LARGEST_PAYLOAD, BadMessage, Header, Hello
+from callsheet.runtime.link.messages import LARGEST_PAYLOAD, NO_BLOCK, BadMessage, Header, Hello
 from callsheet.runtime.link.pattern import Pattern
 from callsheet.runtime.link.peer import Peer
 from callsheet.runtime.parameters import words
@@ -27,6 +27,8 @@ from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Stopping
 
 log = logging.getLogger("callsheet.runtime")
+_MOST_KEPT = 8
+"""Snapshots that one reader has and has not given back: it shows one, has another, and waits for a third."""
 
 
 @dataclass
@@ -157,8 +159,12 @@ class ParameterServer:
         if not peer.alive:
             return  # it asked and went away: nobody would ever forget it here
         try:
+            if frame.block != NO_BLOCK:
+                raise BadMessage("arrays, which nobody reads here")
             wanted = words.decode(header.body)
             if header.verb == words.FETCH:
+                if peer.loans >= _MOST_KEPT:
+                    raise BadMessage(f"a wish for one more than {_MOST_KEPT} snapshots")
                 self._watching.pop(peer, None)
                 if not self._answer(peer, wanted):
                     self._fetching[peer] = wanted

@@ -10,7 +10,8 @@ from typing import Final
 
 import msgspec
 
-from callsheet.runtime.link.messages import BadMessage
+from callsheet.runtime import decoding
+from callsheet.runtime.decoding import Integer, Natural
 
 PATTERN: Final = "parameters"
 
@@ -28,9 +29,9 @@ LARGEST_VERSION: Final = (1 << 63) - 1
 class Version(msgspec.Struct, array_like=True, frozen=True):
     """Which parameters: versions grow while one server lives, its successor may begin anywhere."""
 
-    incarnation: int = 0
+    incarnation: Natural = 0
     """Of the server; 0 where it does not matter."""
-    number: int = NOTHING
+    number: Integer = NOTHING
 
     def newer_than(self, other: Version) -> bool:
         """Whether a reader that has the other one wants this one."""
@@ -47,7 +48,4 @@ encode = msgspec.msgpack.Encoder().encode
 
 def decode(body: bytes) -> Version:
     """A peer's version."""
-    try:
-        return _DECODER.decode(body)
-    except msgspec.MsgspecError as error:
-        raise BadMessage(f"a version that cannot be read: {error}") from None
+    return decoding.decode(_DECODER, body, "a version")

@@ -184,11 +184,12 @@ class PolicyServer:
 
     def _no_slots(self, lane: Lane, number: int, count: int) -> str:
         """Have slots for a lane's environments, or say why not."""
-        if lane.slots is None and self._slots is not None:
+        while lane.slots is None and self._slots is not None:
             try:
                 lane.slots = self._slots.take(count)
             except NoSlots as error:
-                return str(error)
+                if not self._clients.make_room():
+                    return str(error)
         if lane.slots is not None and len(lane.slots) != count:
             return f"lane {number} has {len(lane.slots)} environments, and this request {count}"
         return ""

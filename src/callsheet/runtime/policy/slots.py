@@ -158,6 +158,13 @@ class Clients:
         if not any(lane.slots is not None for lane in client.lanes.values()):
             self._forget(client)
 
+    def make_room(self) -> bool:
+        """Forget the one that has been gone for longest; whether there was one."""
+        gone = [one for one in self._by_name.values() if one.gone_since]
+        if gone:
+            self._forget(min(gone, key=lambda one: one.gone_since))
+        return bool(gone)
+
     def sweep(self) -> None:
         """Forget those who did not come back."""
         before = time.monotonic() - KEPT

@@ -11,7 +11,8 @@ from typing import Final
 
 import msgspec
 
-from callsheet.runtime.link.messages import BadMessage
+from callsheet.runtime import decoding
+from callsheet.runtime.decoding import Natural
 
 PATTERN: Final = "policy"
 
@@ -29,10 +30,10 @@ LONGEST_TEXT: Final = 2000
 class Terms(msgspec.Struct, array_like=True):
     """What a server says about itself in the welcome."""
 
-    incarnation: int
+    incarnation: Natural
     answers: bytes
     """The schema of the answers."""
-    most: int
+    most: Natural
     """Environments that one request may have."""
 
 
@@ -42,7 +43,4 @@ encode = msgspec.msgpack.Encoder().encode
 
 def decode(body: bytes) -> Terms:
     """A server's terms."""
-    try:
-        return _TERMS.decode(body)
-    except msgspec.MsgspecError as error:
-        raise BadMessage(f"terms that cannot be read: {error}") from None
+    return decoding.decode(_TERMS, body, "terms")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal, get_args
 
 import numpy as np
 
 from callsheet.errors import UserError
+from callsheet.runtime.memory import memory_limit
 from callsheet.runtime.replay.limiter import Limiter
 from callsheet.runtime.replay.ring import item_bytes
 from callsheet.runtime.schema import Field, Schema
@@ -36,7 +35,7 @@ class Table:
     bytes: int | None = None
     """How many bytes of items it holds, if that is fewer."""
     schema: Schema | None = None
-    """What its items look like; None to learn it from the first writer."""
+    """What its items look like; None to learn it from the first item."""
     alpha: float = 0.6
     """How much priorities count: 0 not at all, 1 fully."""
     min_size: int = 1
@@ -109,15 +108,6 @@ class Table:
                 fix=f"let it hold fewer items, or say how many bytes it may take, such as {most // 2:,}",
             )
         return room
-
-
-def memory_limit() -> int:
-    """Bytes that this process can have at most: of the machine, or of its container."""
-    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        return min(machine, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    except (OSError, ValueError):
-        return machine
 
 
 def insert_schema(items: Schema) -> Schema:

@@ -217,7 +217,8 @@ class ReplayServer:
         return service.ledger.marks(hello.name, hello.incarnation)
 
     def _agree(self, table: LiveTable, schema: Schema | None) -> None:
-        """The first writer says what items look like, the others agree."""
+        """The first item says what items look like, the others agree. A hello alone settles nothing: one that never
+        sends an item must not keep all others out."""
         if schema is None:
             raise Refuse("a writer must say what its items look like")
         if table.takes is not None:
@@ -225,7 +226,7 @@ class ReplayServer:
                 raise Refuse(f"items of table {table.options.name!r} are: {table.takes}", schema=table.takes)
             return
         try:
-            table.adopt(items_of(schema))
+            table.options.capacity(items_of(schema))
         except (UserError, ValueError) as error:
             raise Refuse(str(error)) from None
 

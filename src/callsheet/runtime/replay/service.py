@@ -10,12 +10,14 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from callsheet.errors import UserError
 from callsheet.runtime.link.frame import Frame
-from callsheet.runtime.link.messages import LARGEST_PAYLOAD, BadMessage, Header
+from callsheet.runtime.link.messages import LARGEST_PAYLOAD, NO_BLOCK, BadMessage, Header
 from callsheet.runtime.link.peer import Peer
 from callsheet.runtime.replay import words
-from callsheet.runtime.replay.options import PRIORITY
+from callsheet.runtime.replay.options import PRIORITY, items_of
 from callsheet.runtime.replay.table import LiveTable
+from callsheet.runtime.schema import Schema
 from callsheet.runtime.stream import lane as stream
 from callsheet.runtime.stream.ledger import LARGEST, Ledger
 from callsheet.runtime.stream.packing import MOST_ITEMS
@@ -95,10 +97,11 @@ class Service:
     @property
     def wanted(self) -> bool:
         """Whether somebody waits for a snapshot; a wish that came late may have been met by then."""
-        return any(
-            self.ledger.sender(name).track(incarnation).durable < last
-            for (name, incarnation), last in self.wishes.items()
-        )
+        for (name, incarnation), last in self.wishes.items():
+            track = self.ledger.track(name, incarnation)
+            if track is not None and track.durable < min(last, track.taken):
+                return True
+        return False
 
     def state(self, waiting: str = "", *, schema: bool = True) -> words.State:
         """How the table is, for a client."""
@@ -118,7 +121,7 @@ class Service:
         """Deal with a message; `BadMessage` when it is not one of ours."""
         match frame.header.verb:
             case stream.ITEMS:
-                self._insert(frame)
+                self._insert(frame, guest)
             case words.SAMPLE:
                 self._ask(frame, guest)
             case words.UPDATE:
@@ -130,17 +133,27 @@ class Service:
             case verb:
                 raise BadMessage(f"verb {verb}")
 
-    def _insert(self, frame: Frame) -> None:
-        header, schema = frame.header, self.table.takes
-        if schema is None or not 0 < header.count <= MOST_ITEMS:
+    def _insert(self, frame: Frame, guest: Guest) -> None:
+        header, schema = frame.header, self.table.takes or frame.peer.schema
+        if guest.samples or schema is None or frame.block == NO_BLOCK or not 0 < header.count <= MOST_ITEMS:
             raise BadMessage(f"{header.count} items")
         if not 0 < header.sequence <= LARGEST - header.count:
             raise BadMessage(f"an item with the number {header.sequence}")
         items = frame.arrays(schema)
-        words.check_priorities(items[PRIORITY])
+        # The writer can change its memory at any time: what is checked must be what is used.
+        items[PRIORITY] = priorities = items[PRIORITY].copy()
+        words.check_priorities(cast("NDArray[np.float32]", priorities))
+        if self.table.takes is None:
+            self._adopt(schema)
         one = _Held(frame, items, time.monotonic())
         if self._held or not self._let_in(one):
             self._held.append(one)
+
+    def _adopt(self, schema: Schema) -> None:
+        try:
+            self.table.adopt(items_of(schema))
+        except (UserError, ValueError, MemoryError) as error:
+            raise BadMessage(f"items for which there is no table: {error}") from None
 
     def _let_in(self, one: _Held) -> bool:
         """Take what may come in; whether that was all."""
@@ -227,6 +240,8 @@ class Service:
         """A client is no longer there: what it sent and was not let in comes again, if it lives."""
         self._held = deque(one for one in self._held if one.frame.peer is not peer)
         self._asks = deque(ask for ask in self._asks if ask.peer is not peer)
+        self.wishes.pop((peer.name, peer.incarnation), None)
+        self.ledger.left(peer.name)
 
     def tell(self, peers: list[Peer], patience: float) -> None:
         """Tell those who wait longer than that why, and those who sample how the table has changed."""

@@ -89,18 +89,21 @@ class LiveTable:
     def adopt(self, schema: Schema) -> None:
         """Allocate for items like these; a `UserError` says why that cannot be."""
         capacity = self.options.capacity(schema)
-        self._ring = ring = Ring(schema, capacity)
-        self._warming = Warming(ring)
+        ring = Ring(schema, capacity)
+        self._picker = self._picker_for(ring)
+        self._ring, self._warming = ring, Warming(ring)
         self.takes, self.gives = insert_schema(schema), reply_schema(schema)
         self.item_bytes = item_bytes(schema)
+
+    def _picker_for(self, ring: Ring) -> Picker:
         rng = np.random.default_rng(self.options.seed)
         match self.options.kind:
             case "prioritised":
-                self._picker = Prioritised(ring, rng, self.options.alpha)
+                return Prioritised(ring, rng, self.options.alpha)
             case "fifo":
-                self._picker = Fifo(ring, rng)
+                return Fifo(ring, rng)
             case _:
-                self._picker = Uniform(ring, rng)
+                return Uniform(ring, rng)
 
     def room(self, count: int) -> int:
         """How many of so many items may come now; of many, a part at a time."""

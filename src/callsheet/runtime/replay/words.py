@@ -5,15 +5,14 @@ Items come as a stream (callsheet.runtime.stream), with its verbs; the others ar
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from callsheet.runtime.decoding import Natural, Text, decode
 from callsheet.runtime.link.messages import BadMessage
-
-T = TypeVar("T")
 
 PATTERN: Final = "replay"
 WRITE: Final = "write"
@@ -45,22 +44,22 @@ _ENCODER = msgspec.msgpack.Encoder()
 class Want(msgspec.Struct, array_like=True):
     """In the hello: what for, and which table."""
 
-    purpose: str
+    purpose: Text
     """One of the three above."""
-    table: str
+    table: Text
 
 
 class State(msgspec.Struct, array_like=True):
     """How a table is."""
 
-    size: int
+    size: Natural
     mass: float
     """How much there is to draw from: shards are sampled in proportion."""
     waiting: str = ""
     """What the client's inserts or samples wait for."""
     schema: bytes = b""
     """What items look like, once that is known."""
-    capacity: int = 0
+    capacity: Natural = 0
     """Items that it can hold, once that is known."""
     queue: bool = False
     """Whether items are gone once they were sampled."""
@@ -79,12 +78,12 @@ def encode(message: object) -> bytes:
 
 def want_of(body: bytes) -> Want:
     """What a hello wants."""
-    return _decode(_WANT, body)
+    return decode(_WANT, body, "a body")
 
 
 def state_of(body: bytes) -> State:
     """How the table is."""
-    return _decode(_STATE, body)
+    return decode(_STATE, body, "a body")
 
 
 def encode_update(keys: NDArray[np.uint64], priorities: NDArray[np.float32]) -> bytes:
@@ -111,10 +110,3 @@ def check_priorities(priorities: NDArray[np.float32]) -> None:
         wrong = bool(((priorities < 0) | (priorities > LARGEST_PRIORITY)).any())
     if wrong:
         raise BadMessage("a priority that is negative or too large")
-
-
-def _decode(decoder: msgspec.msgpack.Decoder[T], body: bytes) -> T:
-    try:
-        return decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadMessage(f"a body that cannot be read: {error}") from None

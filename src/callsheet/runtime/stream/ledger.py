@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 import msgspec
 
 from callsheet.errors import UserError
-from callsheet.runtime.link.messages import BadMessage
+from callsheet.runtime.decoding import Natural, decode
 
 MOST_INCARNATIONS = 16
 """Starts of one sender that are remembered."""
+MOST_SENDERS = 1 << 16
+"""Names that are remembered. Beyond that those are forgotten that have gone first: they may send again what was taken."""
 LARGEST = (1 << 62) - 1
 """Of a sequence or a version."""
 
@@ -27,9 +29,9 @@ Cursor = dict[str, list[list[int]]]
 class Marks(msgspec.Struct, array_like=True):
     """What a receiver tells a sender about its items."""
 
-    taken: int = 0
+    taken: Natural = 0
     """The last item of this start of the sender that the receiver has."""
-    durable: tuple[tuple[int, int], ...] = ()
+    durable: tuple[tuple[Natural, Natural], ...] = ()
     """The last durable item of this and of earlier starts: incarnation, sequence."""
 
 
@@ -39,12 +41,7 @@ _DECODER = msgspec.msgpack.Decoder(Marks)
 
 def marks_of(body: bytes) -> Marks:
     """The marks in a message."""
-    if not body:
-        return Marks()
-    try:
-        return _DECODER.decode(body)
-    except msgspec.MsgspecError as error:
-        raise BadMessage(f"marks that cannot be read: {error}") from None
+    return decode(_DECODER, body, "marks") if body else Marks()
 
 
 @dataclass(slots=True)
@@ -65,6 +62,8 @@ class Sender:
     number: int
     """In the order in which they were first heard of."""
     tracks: dict[int, Track] = field(default_factory=dict)
+    here: bool = False
+    """Whether it is connected."""
 
     def track(self, incarnation: int) -> Track:
         """Of one of its starts."""
@@ -87,21 +86,49 @@ class Ledger:
 
     def __init__(self, cursor: Mapping[str, Sequence[Sequence[int]]] | None = None) -> None:
         self._senders: dict[str, Sender] = {}
+        self._names: list[str] = []
+        self._unused: list[int] = []
         for name, incarnation, sequence in _entries(cursor or {}):
-            track = self.sender(name).track(incarnation)
+            sender = self.sender(name)
+            sender.here = False
+            track = sender.track(incarnation)
             track.taken = track.read = track.durable = sequence
 
     @property
     def names(self) -> list[str]:
         """By their numbers."""
-        return list(self._senders)
+        return list(self._names)
 
     def sender(self, name: str) -> Sender:
-        """The sender of this name."""
+        """The sender of this name, which is connected."""
         found = self._senders.get(name)
         if found is None:
-            found = self._senders[name] = Sender(name, len(self._senders))
+            if len(self._senders) >= MOST_SENDERS:
+                self._forget(next((one for one in self._senders.values() if not one.here), None))
+            number = self._unused.pop() if self._unused else len(self._names)
+            self._names[number : number + 1] = [name]
+            found = self._senders[name] = Sender(name, number)
+        found.here = True
         return found
+
+    def track(self, name: str, incarnation: int) -> Track | None:
+        """One start of a sender, if anything has come from it."""
+        sender = self._senders.get(name)
+        return sender.tracks.get(incarnation) if sender else None
+
+    def left(self, name: str) -> None:
+        """A sender is no longer connected; one of which nothing was taken is not remembered."""
+        sender = self._senders.get(name)
+        if sender is not None:
+            sender.here = False
+            if not any(track.taken for track in sender.tracks.values()):
+                self._forget(sender)
+
+    def _forget(self, sender: Sender | None) -> None:
+        sender = sender or next(iter(self._senders.values()))
+        del self._senders[sender.name]
+        self._names[sender.number] = ""
+        self._unused.append(sender.number)
 
     def marks(self, name: str, incarnation: int) -> bytes:
         """What to tell a sender about its items; one that has sent none yet is not remembered for it."""
@@ -120,8 +147,7 @@ class Ledger:
         """All that a cursor covers is durable; names of those to whom that is news."""
         news = set()
         for name, incarnation, sequence in _entries(cursor):
-            sender = self._senders.get(name)
-            track = sender.tracks.get(incarnation) if sender else None
+            track = self.track(name, incarnation)
             if track is None or sequence <= track.durable:
                 continue
             if sequence > track.read:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from callsheet.runtime.link.frame import Frame
-from callsheet.runtime.link.messages import BadMessage
+from callsheet.runtime.link.messages import NO_BLOCK, BadMessage
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stream.lane import ITEMS
 from callsheet.runtime.stream.ledger import LARGEST, Track
@@ -71,7 +71,7 @@ class Source:
         `BadMessage`."""
         header, track = frame.header, self.track
         first, count = header.sequence, header.count
-        if header.verb != ITEMS or not 1 <= count <= MOST_ITEMS:
+        if header.verb != ITEMS or not 1 <= count <= MOST_ITEMS or frame.block == NO_BLOCK:
             raise BadMessage(f"{count} items with verb {header.verb}")
         if not 1 <= first <= LARGEST or not 0 <= header.version <= LARGEST:
             raise BadMessage(f"sequence {first} and version {header.version}")

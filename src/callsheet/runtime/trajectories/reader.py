@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,8 @@ from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.link import TimedOut
 from callsheet.runtime.link.listener import Listener
 from callsheet.runtime.link.pattern import Pattern, Refuse
+from callsheet.runtime.link.peer import Peer
+from callsheet.runtime.memory import memory_limit
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
 from callsheet.runtime.stream.lane import MARKS
@@ -64,7 +65,7 @@ class TrajectoryReader:
         self.max_policy_lag = max_policy_lag
         """Items that lag more than this are masked in `Batch.fresh` and counted; None: none are."""
         self.schema: Schema | None = None
-        """What items look like: as given, or as the first writer says."""
+        """What items look like: as given, or as those of the writer whose item came first."""
         self._context = context
         self._axis = axis
         self._buffers = buffers
@@ -74,12 +75,14 @@ class TrajectoryReader:
         self._filled: Filled | None = None
         self._tally = Tally()
         self._closed = False
+        self._batch = 1
         if schema is not None:
-            self._learn(schema)
+            self._check(schema)
+            self.schema = schema
         self._listener = Listener(
             context,
             endpoint,
-            Pattern(PATTERN, accept=self._accept, takes=lambda: self.schema),
+            Pattern(PATTERN, self._accept, self._gone, takes=lambda: self.schema),
             window=window,
         )
         metrics = context.measuring.follow("TrajectoryReader", endpoint, self.counts)
@@ -107,6 +110,7 @@ class TrajectoryReader:
         if batch < 1:
             raise UserError(f"a batch has at least 1 item, not {batch}", fix="read(32)")
         self._context.stop.check()
+        self._batch = batch
         deadline = Deadline(timeout)
         self._open(self._listener.poll(0))
         while self.schema is None:
@@ -170,26 +174,33 @@ class TrajectoryReader:
     ) -> None:
         self.close()
 
-    def _learn(self, schema: Schema) -> None:
+    def _check(self, schema: Schema) -> None:
         if not schema.fixed:
             raise UserError(f"some lengths are free in {schema}", fix="give every array one shape")
         check_axis(schema, self._axis)
-        self.schema = schema
 
     def _accept(self, hello: m.Hello, schema: Schema | None) -> bytes:
         if schema is None:
             raise Refuse("it does not say which arrays it writes")
         if self.schema is None:
+            # A hello alone settles nothing: one that never sends an item must not keep all others out.
             try:
-                self._learn(schema)
+                self._check(schema)
             except UserError as error:
                 raise Refuse(error.message) from None
+            size, most = self._batch * self._buffers * schema.layout(1).nbytes, memory_limit() // 2
+            if size > most:
+                raise Refuse(f"batches of its items would take {size:,} bytes, and there are {most:,}")
         elif schema.hash != self.schema.hash:
             raise Refuse(
                 f"its arrays are not those of the reader: {schema.difference(self.schema)}",
                 schema=self.schema,
             )
         return self._ledger.marks(hello.name, hello.incarnation)
+
+    def _gone(self, peer: Peer) -> None:
+        if peer.state is not None:
+            self._ledger.left(peer.name)
 
     def _wait(self, deadline: Deadline, have: int, batch: int) -> None:
         begun = time.monotonic()
@@ -218,13 +229,15 @@ class TrajectoryReader:
         """See what is in these frames. They stay in their order, also those with nothing new: the memory of a frame
         that was sent again may be that of the first of its kind, and must not be given back before it is copied."""
         for frame in frames:
-            peer: Any = frame.peer
-            assert self.schema is not None
+            peer: Peer = frame.peer
+            schema = self.schema or peer.schema
+            assert schema is not None, "a writer that says none is refused"
             try:
                 if peer.state is None:
                     sender = self._ledger.sender(peer.name)
                     peer.state = Source(sender.number, sender.track(peer.incarnation))
-                self._backlog.append(peer.state.open(frame, self.schema, self._tally))
+                self._backlog.append(peer.state.open(frame, schema, self._tally))
+                self.schema = schema
             except m.BadMessage as error:
                 self._tally.bad += 1
                 self._listener.expel(peer, str(error))

@@ -1,0 +1,110 @@
+"""What peers can make a process remember has an end, and what they call themselves is not believed."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from callsheet.rl.roles.batches import _index_of
+from callsheet.runtime.link.pattern import Noted
+from callsheet.runtime.policy.slots import Clients, NoSlots, Slots
+from callsheet.runtime.schema import Schema
+from callsheet.runtime.stream import ledger as ledgers
+from callsheet.runtime.stream.ledger import Ledger
+
+
+def test_a_ledger_forgets_those_first_that_have_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledgers, "MOST_SENDERS", 4)
+    ledger = Ledger()
+    for name in "abcd":
+        ledger.sender(name).track(1).taken = 5
+    ledger.left("b")
+    assert ledger.sender("e").number == 1, "the place of the one that has gone"
+    assert ledger.names == ["a", "e", "c", "d"]
+    assert ledger.track("b", 1) is None
+    assert ledger.track("a", 1) is not None
+    for number in range(100):
+        ledger.sender(f"new-{number}").track(1).taken = 1
+        ledger.left(f"new-{number}")
+    assert len(ledger.names) == 4
+    assert {"c", "d", "e"} < set(ledger.names), "those that are connected stay"
+
+
+def test_a_ledger_does_not_remember_a_sender_of_nothing() -> None:
+    ledger = Ledger({"old": [[7, 3]]})
+    ledger.sender("new").track(1)
+    ledger.left("new")
+    ledger.left("old")
+    ledger.left("unknown")
+    assert ledger.names == ["old", ""]
+    assert ledger.sender("next").number == 1
+    assert ledger.cursor() == {"old": [[7, 3]]}
+
+
+def test_refusals_are_logged_once_and_a_hundred_at_most() -> None:
+    noted = Noted()
+    assert noted.news("x")
+    assert not noted.news("x")
+    assert sum(noted.news(f"reason {number}") for number in range(1000)) == 99
+
+
+def test_states_of_clients_that_have_gone_make_room_for_those_that_come() -> None:
+    slots = Slots({"h": np.zeros(2)}, Schema.of({"y": np.zeros(1)}), most=4)
+    clients = Clients(slots)
+    for name in ("first", "second"):
+        client = clients.meet(name, 1)
+        client.lane(0).slots = slots.take(2)
+        clients.lost(client)
+    with pytest.raises(NoSlots):
+        slots.take(1)
+    assert clients.make_room()
+    assert slots.used == 2
+    assert clients.meet("second", 1).lane(0).slots is not None, "the one that went later has its states"
+    assert not clients.make_room()
+
+
+def test_layouts_that_are_remembered_have_an_end() -> None:
+    wide = Schema.of({f"x{number}": np.zeros(1) for number in range(4096)})
+    for count in range(1, 40):
+        wide.layout(count)
+    assert len(wide._layouts) <= 16
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("actor/3/actor", 3),
+        ("actor/3", 3),
+        ("actor/3/actor#2", 3),
+        ("actor", -1),
+        ("actor/x/actor", -1),
+        ("actor/-1/actor", -1),
+        ("actor/" + "9" * 200, -1),
+        ("", -1),
+    ],
+)
+def test_a_name_that_says_no_index_is_nobodys(name: str, index: int) -> None:
+    assert _index_of(name) == index
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        [["x", "V8", []]],
+        [["x", "O", []]],
+        [["x", ">f4", []]],
+        [["x", "<f4", [-1]]],
+        [["x", "<f4", [1] * 17]],
+        [["x", "<f4", [1 << 63]]],
+        [["x", "<f8", [1 << 28]]],
+        [["x", "<f4", [None, 1 << 40]]],
+        [["x", "<f4", []], ["x", "<f4", []]],
+        [],
+        7,
+    ],
+    ids=str,
+)
+def test_a_schema_that_no_frame_could_have_is_refused(told: object) -> None:
+    with pytest.raises(ValueError, match=r"schema|items of"):
+        Schema.decode(msgspec.msgpack.encode(told))
