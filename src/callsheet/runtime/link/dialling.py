@@ -65,7 +65,7 @@ class NetworkEnd(NetworkWire):
         self._poll.register(int(self.monitor.getsockopt(zmq.FD)), select.POLLIN)
         if heeds_stop:
             self._poll.register(self._stop, select.POLLIN)
-        self.key_refused = False
+        self.handshake_failed = False
         self._asked = time.monotonic()
 
     def receive(self) -> tuple[bytes, memoryview, int, int, int] | None:
@@ -94,7 +94,7 @@ class NetworkEnd(NetworkWire):
                 self.send(m.encode(m.ALIVE))
         if _readable(self.monitor) and not (reads and _readable(self.zmq)):
             event = recv_monitor_message(self.monitor, zmq.NOBLOCK)["event"]
-            self.key_refused = event != zmq.EVENT_DISCONNECTED
+            self.handshake_failed = event != zmq.EVENT_DISCONNECTED
             raise Lost
 
     def ignore_stop(self) -> None:
@@ -126,7 +126,8 @@ class Dialler:
         self.endpoint = endpoint
         self.address = address
         self.reason = "not connected yet"
-        self.keys_refused = 0
+        self._unmet = 0.0
+        """Since when every handshake has failed; 0 when the last one did not."""
         self._said = 0.0
         self._down = 0.0
         self._begun: NetworkEnd | None = None
@@ -150,8 +151,14 @@ class Dialler:
             if self._entering is not None:
                 return self._enter(end, *self._entering, until)
         except Lost:
-            self.keys_refused = self.keys_refused + 1 if end.key_refused else 0
-            self.reason = "the key was refused" if end.key_refused else "the connection broke"
+            if end.handshake_failed:
+                self._unmet = self._unmet or time.monotonic()
+                self.reason = (
+                    "the handshake fails: it has another key, or something on the way ends connections"
+                )
+            else:
+                self._unmet = 0.0
+                self.reason = "the connection broke"
             welcome = None
             self._over = 0.0
         except BaseException:
@@ -162,8 +169,14 @@ class Dialler:
                 self.close()
             return None
         self._begun = None
-        self.keys_refused = 0
+        self._unmet = 0.0
         return end, welcome
+
+    @property
+    def unmet(self) -> float:
+        """Seconds for which every handshake has failed. Another key looks the same from here as a proxy that accepts
+        connections for a listener that is away, or a wire that spoils bytes; only those two pass."""
+        return time.monotonic() - self._unmet if self._unmet else 0.0
 
     @property
     def under_way(self) -> bool:
@@ -286,7 +299,7 @@ class Dialler:
                     error,
                 )
         self._entering = self._begun = None
-        self.keys_refused = 0
+        self._unmet = 0.0
         if found is not end:
             end.close()
         return found, welcome

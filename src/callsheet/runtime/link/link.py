@@ -25,7 +25,8 @@ from callsheet.runtime.stop import Deadline
 _SLOWEST = 0.5
 _TRY = 2.0
 _PATIENCE = 0.05
-_KEY_TRIES = 5
+_UNMET = 10.0
+"""Seconds of failed handshakes after which a link that was never accepted has the wrong key."""
 
 
 class TimedOut(RetryError):
@@ -281,7 +282,7 @@ class Link:
             self._wire, welcome = found
             self._up(welcome)
             return True
-        if self._dialler.keys_refused >= _KEY_TRIES:
+        if not self.counts.connects and self._dialler.unmet > _UNMET:
             raise Refused(
                 f"{self._dialler.endpoint} at {self.address} does not accept this process's key",
                 fix="both must belong to the same run; a process started by hand uses `callsheet join`",
