@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from callsheet.errors import UserError
+from callsheet.errors import RetryError, UserError
 from callsheet.rl.acting.episodes import Played, play
 from callsheet.rl.acting.policies import Policy, policy_for
 from callsheet.rl.algorithms import algorithm
@@ -91,7 +91,11 @@ class _Judge:
                 "seconds": round(time.monotonic() - begun, 3),
                 "time": time.time(),
             }
-            self._store.put(f"evaluations/{version:012d}.json", json.dumps(told).encode())
+            try:
+                self._store.put(f"evaluations/{version:012d}.json", json.dumps(told).encode())
+            except RetryError as error:
+                # The learner hears the verdict all the same: a store that is away for a while stops no training.
+                log.error("%s; the result of version %s is not stored", error.message, version)
         return played.mean
 
     def _play(self, version: int) -> tuple[Played, list[Video]]:
@@ -115,6 +119,8 @@ class _Judge:
                 # Without pictures it is still an evaluation, and the training waits for it.
                 log.error("no videos from now on: %s", error)
                 self._videos = 0
+            except RetryError as error:
+                log.error("%s; version %s is judged without a video", error.message, version)
         wish = training.evaluation
         played = play(self._environments, self._policy, wish.episodes, seed=seed, longest=wish.longest)
         return played, []
