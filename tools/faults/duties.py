@@ -11,9 +11,9 @@ from tools.faults.programs import LAST_TRY, TRY, Here
 
 
 def insert(here: Here) -> None:
-    """Insert durable items into the replay, and log where each went and what is durable."""
+    """Insert durable items into the replay, and log which are durable."""
     member, context, beat = here.member, here.context, here.beat("replay")
-    sent, durable = here.log(f"replay-sent-{member.index}"), here.log(f"replay-durable-{member.index}")
+    durable = here.log(f"replay-durable-{member.index}")
     logged: dict[tuple[str, int], int] = {}
     with ReplayClient(context, "replay", durable=True, keep=1 << 20) as replay:
 
@@ -40,7 +40,8 @@ def insert(here: Here) -> None:
                 note()
                 continue
             number += 1
-            sent(f"{context.incarnation} {sequence} {number}")
+            if sequence != number:
+                here.wrong(f"item {number} got the sequence {sequence}")
             note()
             context.sleep(member.pace)
         replay.flush(LAST_TRY, durable=True)

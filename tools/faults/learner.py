@@ -27,10 +27,8 @@ def learn(here: Here) -> None:
     found = latest(store)
     info: dict[str, Any] = dict(found.info) if found else {"cursor": None, "seen": {}}
     with contextlib.ExitStack() as stack:
-        reader = stack.enter_context(
-            TrajectoryReader(here.context, "trajectories", cursor=info["cursor"])
-        )
-        others = []
+        reader = stack.enter_context(TrajectoryReader(here.context, "trajectories", cursor=info["cursor"]))
+        others: list[_Sampling | _Verdicts] = []
         if "replay" in here.member.addresses:
             others.append(_Sampling(here, stack))
         if "evaluations" in here.member.addresses:
@@ -93,7 +91,7 @@ class _Learning:
         self._number += 1
         info = {"cursor": cursor, "seen": self._seen}
         with self._writer.write_set(f"checkpoint-{self._number:06d}", info=info) as parts:
-            parts.put("model", np.full(1000, self._number).tobytes())
+            parts.put("model", bytes([self._number % 256]) * self._here.member.model)
         self._reader.durable(cursor)
         self._writer.keep(3)
 

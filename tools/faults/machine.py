@@ -89,7 +89,7 @@ class Clock:
     @property
     def environment(self) -> dict[str, str]:
         """Variables that a process needs from its start."""
-        import libfaketime
+        import libfaketime  # type: ignore[import-untyped]
 
         library = Path(libfaketime.__file__).parent / "vendor/libfaketime/src/libfaketime.so.1"
         self.jump("+0")

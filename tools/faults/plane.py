@@ -105,7 +105,8 @@ class Plane:
                 addresses[endpoint] = proxy.address
         if via:
             options.setdefault("kind", "encrypted")
-        member = Member(role, index, str(self.folder), addresses, self.storage, **options)
+        options.setdefault("storage", self.storage)
+        member = Member(role, index, str(self.folder), addresses, **options)
         self._begin(member, dict(env or {}))
         return name
 

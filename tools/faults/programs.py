@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,32 +18,34 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from callsheet.errors import CallsheetError
+from callsheet.errors import CallsheetError, RetryError
 from callsheet.runtime import (
     Context,
     ParameterReader,
     ParameterServer,
-    PolicyClient,
     PolicyServer,
-    ReplayClient,
     ReplayServer,
     Schema,
     Stopping,
     TrajectoryWriter,
 )
 from callsheet.runtime.keys import Keys
-from callsheet.runtime.link.link import TimedOut
 from callsheet.runtime.replay import Table
 from callsheet.store import open_store
 from tools.faults.beats import Beat
 
-TABLE = Table(kind="prioritised", items=20_000, seed=1)
+ITEMS = 20_000
 SEEN = Schema.of({"obs": np.zeros(3, "f4")})
 DONE = Schema.of({"action": np.float64(0)})
 SIZES = (1, 1000, 20_000)
-TRY = 0.5
+TRY = 1.0
 """Seconds for one try of something that may have no answer: then it looks whether it is time to finish."""
 LAST_TRY = 60.0
+
+
+def table(items: int = ITEMS) -> Table:
+    """What the replay holds."""
+    return Table(kind="prioritised", items=items, seed=1)
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -62,6 +63,10 @@ class Member(msgspec.Struct, frozen=True):
     """Seconds between two items of a writer."""
     every: float = 0.5
     """Seconds between two snapshots or checkpoints."""
+    items: int = ITEMS
+    """That the replay holds."""
+    model: int = 1000
+    """Bytes of a checkpoint."""
     width: int = 0
     """More numbers in an item than others have: another schema."""
 
@@ -107,7 +112,7 @@ def replay(here: Here) -> None:
     """A shard with snapshots."""
     member = here.member
     with ReplayServer(
-        here.context, "replay", TABLE, storage=member.storage, snapshot_every=member.every
+        here.context, "replay", table(member.items), storage=member.storage, snapshot_every=member.every
     ) as server:
         server.serve()
 
@@ -116,7 +121,9 @@ def parameters(here: Here) -> None:
     """Publish versions whose arrays are full of their number."""
     with ParameterServer(here.context, "parameters") as server:
         for version in range(1 << 60):
-            arrays = {f"w{n}": np.full(size + here.member.width, version, "f4") for n, size in enumerate(SIZES)}
+            arrays = {
+                f"w{n}": np.full(size + here.member.width, version, "f4") for n, size in enumerate(SIZES)
+            }
             server.publish(version, arrays)
             here.context.sleep(0.05)
 
@@ -146,7 +153,11 @@ def evaluator(here: Here) -> None:
         while True:
             found = reader.wait()
             told = {"version": found.version, "mean": found.version / 2}
-            store.put(f"evaluations/{found.version:012d}.json", json.dumps(told).encode())
+            try:
+                store.put(f"evaluations/{found.version:012d}.json", json.dumps(told).encode())
+            except RetryError as error:
+                print(f"{error.message}; the next version is judged", flush=True)
+                continue
             verdict["version"][...], verdict["mean"][...] = found.version, found.version / 2
             writer.write(verdict)
             beat.tick()
@@ -178,7 +189,7 @@ def _guarded(duty: Callable[[Here], None], here: Here) -> None:
     except CallsheetError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         os._exit(error.exit_code)
-    except BaseException:  # the process ends as if it had one thread
+    except BaseException:  # noqa: BLE001 - the process ends as if it had one thread
         import traceback
 
         traceback.print_exc()

@@ -135,12 +135,12 @@ class S3Server:
     def _ask_filer(self, method: str, path: str) -> None:
         """Buckets are folders to the part of the server behind S3, which asks for no keys."""
         url = f"http://{self._address}:{self._ports[2 * _PARTS.index('filer')]}/buckets/{path}"
-        urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=10).close()  # noqa: S310 - http
+        urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=10).close()
 
     def remove(self) -> None:
         self.kill()
         for port in self._ports:
-            for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # its own choice of a place
+            for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # noqa: S108 - its own choice of a place
                 left.unlink()
 
 

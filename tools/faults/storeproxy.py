@@ -103,7 +103,9 @@ class StoreProxy:
         told = line.decode(errors="replace").rsplit(" ", 1)[0]
         self.requests = [*self.requests[-99:], told]
         self.done["requests"] += 1
-        fields = {name.strip().lower(): value.strip() for name, _, value in (h.partition(b":") for h in headers)}
+        fields = {
+            name.strip().lower(): value.strip() for name, _, value in (h.partition(b":") for h in headers)
+        }
         length = int(fields.get(b"content-length", b"0"))
         script = self._chosen(told)
         if script is not None:
