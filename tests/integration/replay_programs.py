@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import Any
 
 import numpy as np
 from replays import context
+from stalls import Stalls
 
 from callsheet.runtime.link.link import TimedOut
-from callsheet.runtime.replay import ReplayClient, ReplayServer, Table
+from callsheet.runtime.replay import ReplayClient, ReplayServer, Table, server
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["numpy", "zmq", "msgspec", "callsheet.runtime.replay"])
@@ -37,9 +39,9 @@ def serve(address: str, index: int, folder: str, every: float) -> None:
     """A shard with a snapshot every so often."""
     with (
         context("memory", address, role="replay", index=index) as ctx,
-        ReplayServer(ctx, "replay", TABLE, storage=folder, snapshot_every=every) as server,
+        ReplayServer(ctx, "replay", TABLE, storage=folder, snapshot_every=every) as shard,
     ):
-        server.serve()
+        shard.serve()
 
 
 def write(kind: str, addresses: str, index: int, folder: str) -> None:
@@ -87,3 +89,20 @@ def learn(kind: str, addresses: str, folder: str) -> None:
                 Path(folder, "torn").write_text(repr(sample.arrays["id"]))
             replay.update(sample.keys, np.random.default_rng().random(32), timeout=1.0)
             time.sleep(0.001)
+
+
+def serve_and_stop_itself(address: str, folder: str, before: str) -> None:
+    """A shard that stops, as by SIGSTOP from outside, before a call to its store, once there is a file that says so."""
+    stalls = Stalls(Path(folder))
+    stalls.arm(0)
+
+    def stop(call: str) -> None:
+        if call == before and Path(folder, "stop").exists():
+            Path(folder, "stop").rename(Path(folder, "stopped"))
+            signal.pthread_kill(
+                threading.get_ident(), signal.SIGSTOP
+            )  # to us: so it stops here, and not soon
+
+    stalls.stop = stop
+    server.open_store = lambda url: stalls.store  # type: ignore[assignment]
+    serve(address, 0, folder, 0.1)

@@ -135,7 +135,6 @@ def test_the_row_never_goes_back_however_writers_are_killed(store: Store, kills:
     assert by_number == sorted(by_number)
     last_writer = claim(store)
     last_writer.keep(3)
-    last_writer.sweep(older_than=-10)
     assert len(all_sets(store)) <= 3
     assert len([e for e in store.list() if not e.key.startswith("manifests")]) == 2 * len(all_sets(store))
 
@@ -159,7 +158,82 @@ with writer.write_set("half") as parts:
     assert found
     assert (found.name, found.read("model")) == ("good", b"1")
     assert len(all_sets(store)) == 1
-    writer = claim(store)
-    assert writer.sweep() == 0, "parts of half a set stay for a day"
-    assert writer.sweep(older_than=-10) == 2
+    assert [entry.key for entry in store.list() if entry.key.startswith("half")]
+    claim(store)
+    assert not [entry.key for entry in store.list() if entry.key.startswith("half")]
     found.verify()
+
+
+def test_writers_killed_again_and_again_while_they_write_leave_no_pile_of_files(folder: Path) -> None:
+    """Each is killed in the middle of a part, of a plain object, of a download, or with a lock in its hands."""
+    code = """
+import os, signal, sys
+from pathlib import Path
+from callsheet.store import claim, open_store
+from callsheet.store.store import save
+from callsheet.store.temporary import locked
+where = sys.argv[1]
+store = open_store(where)
+def chunks():
+    yield b"x" * 100_000
+    os.kill(os.getpid(), signal.SIGKILL)
+for kind in sys.stdin.read().split():
+    if os.fork() == 0:
+        if kind == "part":
+            with claim(store.sub("sets")).write_set("half") as parts:
+                parts.put("model", chunks())
+        elif kind == "object":
+            store.put("plain/object", chunks())
+        elif kind == "download":
+            save(chunks(), Path(where, "downloaded"))
+        else:
+            with locked(os.path.join(where, "plain", str(os.getpid()))):
+                os.kill(os.getpid(), signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == -signal.SIGKILL
+"""
+    store = open_store(folder / "store")
+    store.put("plain/first", b"")
+    with claim(store.sub("sets")).write_set("good") as parts:
+        parts.put("model", b"1")
+    kinds = ["part", "object", "download", "lock"] * 15
+    subprocess.run(
+        [sys.executable, "-c", code, str(folder / "store")], input=" ".join(kinds), text=True, check=True
+    )
+    left = [path for path in (folder / "store").rglob("*") if path.name.endswith("~")]
+    assert len(left) <= 4, "the last of each kind at most"
+    assert len(list((folder / "store" / "sets").iterdir())) <= 3, "the manifests, the set, and half of one"
+    store = open_store(folder / "store")
+    store.put("plain/second", b"")
+    claim(store.sub("sets"))
+    assert latest(store.sub("sets")).name == "good"  # type: ignore[union-attr]
+    left = [path for path in (folder / "store").rglob("*") if path.name.endswith("~")]
+    assert [path.parent.name for path in left] == ["store"], "nobody has downloaded there since"
+
+
+def test_the_file_of_a_living_writer_is_not_swept_however_long_it_takes(folder: Path) -> None:
+    code = """
+import sys
+from callsheet.store import open_store
+def chunks():
+    yield b"x" * 1000
+    print("writing", flush=True)
+    sys.stdin.readline()
+    yield b"y" * 1000
+open_store(sys.argv[1]).put("a/x", chunks())
+"""
+    command = [sys.executable, "-c", code, str(folder / "store")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdin
+        assert writer.stdout
+        assert writer.stdout.readline()
+        (temporary,) = (folder / "store" / "a").iterdir()
+        os.utime(temporary, (1, 1))
+        os.kill(writer.pid, signal.SIGSTOP)
+        store = open_store(folder / "store")
+        claim(store)
+        store.put("a/y", b"")
+        os.kill(writer.pid, signal.SIGCONT)
+        writer.stdin.write("\n")
+        writer.stdin.close()
+        assert writer.wait(60) == 0
+    assert store.get("a/x") == b"x" * 1000 + b"y" * 1000

@@ -151,7 +151,7 @@ def test_a_writer_that_was_replaced_can_finish_nothing(store: Store) -> None:
     with pytest.raises(Fenced) as caught:
         pending.__exit__(None, None, None)
     assert "another writer has taken over" in caught.value.message
-    for work in (lambda: write(old, "three"), lambda: old.keep(1), lambda: old.sweep(0.0)):
+    for work in (lambda: write(old, "three"), lambda: old.keep(1)):
         with pytest.raises(Fenced):
             work()
     write(new, "three")
@@ -184,7 +184,7 @@ def test_a_record_that_a_replaced_writer_left_where_another_had_been_does_not_co
     for n in range(3):
         write(new, f"new-{n}")
     new.keep(2)
-    old.must_hold = lambda **_: None  # type: ignore[method-assign]
+    old._confirm = lambda number: None  # type: ignore[method-assign]
     write(old, "late")
     assert len(store.list("manifests")) == 3
     assert names(store) == ["new-2", "new-1"]
@@ -354,41 +354,60 @@ def test_a_removal_that_is_cut_short_leaves_parts_without_a_set_never_a_set_with
             writer.keep(1)
     assert names(store) == ["s2"]
     assert len(store.list()) == 4
-    assert writer.sweep(older_than=3_600) == 0, "too young"
-    assert writer.sweep(older_than=-10) == 2
-    assert len(store.list()) == 2
+    claim(store)
+    assert len(store.list()) == 3, "the set, its part and the new claim"
     latest(store).verify()  # type: ignore[union-attr]
 
 
-def test_a_sweep_takes_parts_of_replaced_writers_and_nothing_else(store: Store) -> None:
+def test_who_claims_removes_parts_of_replaced_writers_and_nothing_else(store: Store) -> None:
     old = claim(store)
     write(old, "kept")
     store.put(f"orphan.{old.fence}-0123abcd/model", b"a killed writer's")
     store.put("somebody/elses", b"")
-    writer = claim(store)
-    store.put(f"future.{writer.fence + 5}-0123abcd/model", b"a later writer's")
-    with writer.write_set("being-written") as parts:
-        parts.put("model", b"1")
-        parts.finish()
-        assert writer.sweep(older_than=3_600) == 0, "too young"
-        assert writer.sweep(older_than=-10) == 1
+    store.put(f"another/row.{old.fence}-0123abcd/model", b"fences of a row below say nothing here")
+    store.put(f"future.{old.fence + 5}-0123abcd/model", b"a later writer's")
+    claim(store)
     left = {entry.key.partition(".")[0] for entry in store.list() if not entry.key.startswith("manifests")}
-    assert left == {"kept", "somebody/elses", "future", "being-written"}
+    assert left == {"kept", "somebody/elses", "another/row", "future"}
     for found in all_sets(store):
         found.verify()
 
 
-def test_a_sweep_removes_no_parts_while_a_manifest_cannot_be_read(store: Store) -> None:
+def test_parts_that_a_failed_set_left_go_once_there_is_a_later_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not before: the answer may have got lost, and the manifest still be on its way."""
+    writer = claim(store)
+    with monkeypatch.context() as patch:
+
+        def never_answers(self: Store, key: str, data: bytes) -> str | None:
+            raise Unreachable("no answer")
+
+        patch.setattr(Store, "put_if_absent", never_answers)
+        with pytest.raises(Unreachable):
+            write(writer, "lost")
+    writer.keep(1)
+    assert part_key(store, "lost")
+    write(writer, "next")
+    writer.keep(1)
+    assert sorted(entry.key.partition(".")[0] for entry in store.list("")) == [
+        "manifests/000000000002",
+        "next",
+    ]
+    latest(store).verify()  # type: ignore[union-attr]
+
+
+def test_no_parts_are_swept_while_a_manifest_cannot_be_read(store: Store) -> None:
     writer = claim(store)
     write(writer, "one")
     write(writer, "two")
     spoil(store, "manifest cut")
     writer = claim(store)
-    assert writer.sweep(older_than=-10) == 0
     assert part_key(store, "two")
     write(writer, "three")
     writer.keep(1)
-    assert writer.sweep(older_than=-10) == 1
+    claim(store)
+    assert not [entry for entry in store.list() if entry.key.startswith("two")]
     assert names(store) == ["three"]
 
 

@@ -42,7 +42,7 @@ class Checkpoints:
         if found is not None:
             rated = [
                 (one.name, one.info["evaluation"])
-                for one in all_sets(self._store)
+                for one in reversed(all_sets(self._store))  # of equals the oldest, as in `save`
                 if "evaluation" in one.info
             ]
             self.best = max(rated, key=lambda one: one[1], default=None)

@@ -9,19 +9,26 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
-import hashlib
 import os
-import secrets
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from callsheet.store.base import Entry
 from callsheet.store.body import CHUNK, Body, Chunk
 from callsheet.store.failures import explain_os
+from callsheet.store.temporary import (
+    OURS,
+    lock_path,
+    locked,
+    sweep_folder,
+    sync_folder,
+    temporary_file,
+    write_all,
+)
 
-OURS = "~"
-_TRIES = 5
+_SWEPT = 1_000
+"""Folders of which it is remembered that they need no sweep."""
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EMLINK)
 
 
@@ -30,6 +37,7 @@ class Files:
 
     def __init__(self, root: str) -> None:
         self._root = root
+        self._swept: set[str] = set()
 
     def put(self, key: str, body: Body) -> str:
         with self._explained(key), self._written(key, body.chunks()) as (temporary, etag):
@@ -52,11 +60,12 @@ class Files:
         path = self._path(key)
         if not os.path.exists(path):
             return None
-        with self._explained(key), self._written(key, [data]) as (temporary, new), _locked(path):
+        with self._explained(key), self._written(key, [data]) as (temporary, new), locked(path):
             try:
                 if _etag(os.stat(path)) != etag:
                     return None
             except FileNotFoundError:
+                os.unlink(lock_path(path))
                 return None
             os.replace(temporary, path)
         return new
@@ -94,20 +103,17 @@ class Files:
             with self._explained(key), contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 os.unlink(path)
             with contextlib.suppress(OSError):
-                os.unlink(_lock_path(path))
+                os.unlink(lock_path(path))
             self._remove_empty_folders(os.path.dirname(path))
 
-    def sweep(self, folder: str, older_than: float) -> int:
-        """Remove temporary files that killed writers left below a folder; how many."""
-        limit = time.time() - older_than
+    def sweep(self, folder: str, empty: re.Pattern[str]) -> int:
+        """Remove what killed writers left below a folder: how many files. Also empty folders with such a name."""
         count = 0
-        for where, _, names in os.walk(self._path(folder)):
-            for name in names:
-                with contextlib.suppress(OSError):
-                    path = os.path.join(where, name)
-                    if name.endswith(f".tmp{OURS}") and os.stat(path).st_mtime < limit:
-                        os.unlink(path)
-                        count += 1
+        for where, _, _ in os.walk(self._path(folder), topdown=False):
+            some = sweep_folder(where)
+            count += some
+            if some or empty.fullmatch(os.path.basename(where)):
+                self._remove_empty_folders(where)
         return count
 
     def _path(self, key: str) -> str:
@@ -124,24 +130,24 @@ class Files:
     def _written(self, key: str, chunks: Iterable[Chunk]) -> Iterator[tuple[str, str]]:
         """A temporary file beside the object, safely on the disk, and its etag; it becomes durable in its place."""
         folder = os.path.dirname(self._path(key))
-        temporary = os.path.join(folder, f".{secrets.token_hex(8)}.tmp{OURS}")
-        fd = _open_new(temporary)
-        try:
-            try:
-                for chunk in chunks:
-                    _write_all(fd, chunk)
-                # The kernel's own stamps are some milliseconds coarse: two contents could share one etag.
-                now = time.time_ns()
-                os.utime(fd, ns=(now, now))
-                os.fsync(fd)
-                etag = _etag(os.fstat(fd))
-            finally:
-                os.close(fd)
-            yield temporary, etag
-            _sync_folder(folder)
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+        self._sweep_once(folder)
+        with temporary_file(folder) as (fd, temporary):
+            for chunk in chunks:
+                write_all(fd, chunk)
+            # The kernel's own stamps are some milliseconds coarse: two contents could share one etag.
+            now = time.time_ns()
+            os.utime(fd, ns=(now, now))
+            os.fsync(fd)
+            yield temporary, _etag(os.fstat(fd))
+            sync_folder(folder)
+
+    def _sweep_once(self, folder: str) -> None:
+        """Before the first write to a folder: whoever is killed again and again leaves one file there, not many."""
+        if folder not in self._swept:
+            if len(self._swept) >= _SWEPT:
+                self._swept.clear()
+            self._swept.add(folder)
+            sweep_folder(folder)
 
     def _walk(self, folder: str) -> Iterator[Entry]:
         try:
@@ -170,72 +176,3 @@ def _entry(key: str, state: os.stat_result) -> Entry:
 
 def _etag(state: os.stat_result) -> str:
     return f"{state.st_ino:x}-{state.st_mtime_ns:x}-{state.st_size:x}"
-
-
-def _open_new(path: str) -> int:
-    """A new file, in a folder that somebody may remove as empty at this moment."""
-    for _ in range(_TRIES):
-        _make_folders(os.path.dirname(path))
-        with contextlib.suppress(FileNotFoundError):
-            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    raise FileNotFoundError(errno.ENOENT, "the folder is removed again and again", path)
-
-
-def _make_folders(folder: str) -> None:
-    """Make a folder and those above it, each one durable."""
-    missing: list[str] = []
-    while not os.path.isdir(folder):
-        missing.append(folder)
-        above = os.path.dirname(folder)
-        if above == folder:
-            break
-        folder = above
-    for path in reversed(missing):
-        with contextlib.suppress(FileExistsError, FileNotFoundError):
-            os.mkdir(path)
-            _sync_folder(os.path.dirname(path))
-        if not os.path.isdir(path) and os.path.exists(path):
-            raise NotADirectoryError(errno.ENOTDIR, "a file stands where a folder should", path)
-
-
-def _sync_folder(folder: str) -> None:
-    """Make the names in a folder durable; some network disks cannot be asked, and do it by themselves."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EBADF, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(fd)
-
-
-def _write_all(fd: int, chunk: Chunk) -> None:
-    view = memoryview(chunk)
-    while view:
-        view = view[os.write(fd, view) :]
-
-
-def _lock_path(path: str) -> str:
-    folder, name = os.path.split(path)
-    short = hashlib.sha256(name.encode()).hexdigest()[:16]
-    return os.path.join(folder, f".{short}.lock{OURS}")
-
-
-@contextlib.contextmanager
-def _locked(path: str) -> Iterator[None]:
-    """One conditional replacer of this object at a time, on every machine that sees the disk."""
-    lock = _lock_path(path)
-    while True:
-        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            try:
-                current = os.stat(lock)
-            except FileNotFoundError:
-                continue  # the object was deleted, and its lock with it
-            if os.path.samestat(current, os.fstat(fd)):
-                yield
-                return
-        finally:
-            os.close(fd)

@@ -53,10 +53,14 @@ class Record:
     """Where the parts are."""
     parts: tuple[Part, ...] = ()
     info: Mapping[str, Any] = field(default_factory=dict)
+    follows: int | None = None
+    """The number of the set that was the latest when its writer claimed, 0 for none; older versions did not tell."""
 
     def encode(self) -> bytes:
         """As JSON, with a hash of itself."""
         data = {"format": FORMAT} | asdict(self)
+        if self.follows is None:
+            del data["follows"]
         return _canonical(data | {"sha256": _hash(data)})
 
 
@@ -103,7 +107,8 @@ def walk(store: Store, *, before: int | None = None) -> Iterator[Record | BadSet
     after the list was made: newer ones are there then, and `settled` looks again.
 
     A writer that was replaced may still have written where an old record had been removed: such a record stands
-    behind a claim that its writer did not make, and does not count."""
+    behind a claim that its writer did not make, or is a set between a claim and the set that this one follows. It does
+    not count."""
     later: Record | None = None
     for number in numbers(store):
         wanted = before is None or number < before
@@ -113,11 +118,17 @@ def walk(store: Store, *, before: int | None = None) -> Iterator[Record | BadSet
             if wanted:
                 yield bad
             continue
-        if later and record.fence < later.fence <= number:
+        if later and (record.fence < later.fence <= number or _late(record, later)):
             continue
         later = record
         if wanted:
             yield record
+
+
+def _late(record: Record, later: Record) -> bool:
+    """Whether a set came to its place after that writer had claimed."""
+    between = later.follows is not None and later.follows < record.number < later.fence
+    return between and record.kind == "set"
 
 
 def settled(look: Callable[[], T]) -> T:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from callsheet.errors import UserError
 from callsheet.store import manifest
-from callsheet.store.base import Entry
 from callsheet.store.failures import BadSet
 from callsheet.store.manifest import Record
 
 if TYPE_CHECKING:
     from callsheet.store.sets import SetWriter
 
-_FOLDER = re.compile(r"(.+\.(\d+)-[0-9a-f]{8})/.+")
+_FOLDER = re.compile(r"[^/]+\.(\d+)-[0-9a-f]{8}")
 """Where parts are: name, fence of the writer, and eight letters for the attempt."""
 
 
@@ -23,14 +22,15 @@ def keep(writer: SetWriter, last: int, also: Collection[str]) -> list[str]:
     """Remove manifests first, then their parts: a set is never seen without them."""
     if last < 1:
         raise UserError(f"keep(last={last}) would remove the latest set", fix="keep at least one")
-    writer.must_hold()
     store = writer.store
+    numbers = manifest.numbers(store)
     records = manifest.everything(store)
+    writer.must_hold()  # after the lists: so they have nothing of a successor, however long we are stopped from here on
     sets = [r for r in records if isinstance(r, Record) and r.kind == "set"]
     removed = [record for record in sets[last:] if record.name not in also]
     kept = {record.number for record in sets if record not in removed}
     oldest_kept = min((record.number for record in sets[:last]), default=0)
-    for number in reversed(manifest.numbers(store)):
+    for number in reversed(numbers):
         # Claims and bad manifests go with the sets of their time; the newest record never goes.
         if number < oldest_kept and number not in kept:
             store.delete(manifest.key(number))
@@ -39,24 +39,25 @@ def keep(writer: SetWriter, last: int, also: Collection[str]) -> list[str]:
     return [record.name for record in removed]
 
 
-def sweep(writer: SetWriter, older_than: float) -> int:
-    """Remove parts of no set: written by somebody who was replaced, or by us in a failed attempt, and old.
+def sweep(writer: SetWriter) -> int:
+    """Remove parts of no set whose writer can finish none any more: how many objects.
 
-    Age is told by the store's own clock: how much later the newest object was written."""
-    writer.must_hold()
+    That is told by fences, never by a clock: earlier writers were replaced by us, and we know what we are writing. A
+    successor's parts stay, so it does not matter if there is one."""
     store = writer.store
     entries = store.list()
+    active = set(writer.active)  # before the records: a set that is finished in between is among those
     records = manifest.everything(store)
-    if any(isinstance(record, BadSet) for record in records):
-        return store.sweep(older_than)  # the bad manifest may be the one that names them
-    named = {record.folder for record in records if isinstance(record, Record)} | writer.active
-    now = max((entry.modified for entry in entries), default=0.0)
-    found: dict[str, list[Entry]] = {}
-    for entry in entries:
-        match = _FOLDER.fullmatch(entry.key)
-        if match and int(match[2]) <= writer.fence and match[1] not in named:
-            found.setdefault(match[1], []).append(entry)
-    old = [some for some in found.values() if now - max(e.modified for e in some) > older_than]
-    keys = [entry.key for some in old for entry in some]
-    store.delete(*keys)
-    return len(keys) + store.sweep(older_than)
+    left = 0
+    if not any(isinstance(record, BadSet) for record in records):  # a bad one may be the one that names them
+        named = {record.folder for record in records if isinstance(record, Record)} | active
+        keys = [entry.key for entry in entries if _is_left(entry.key, named, writer.fence)]
+        store.delete(*keys)
+        left = len(keys)
+    return left + store.sweep(_FOLDER)
+
+
+def _is_left(key: str, named: Collection[str], fence: int) -> bool:
+    folder, _, part = key.partition("/")
+    found = _FOLDER.fullmatch(folder)
+    return bool(found and part and int(found[1]) <= fence and folder not in named)

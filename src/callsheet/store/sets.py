@@ -20,7 +20,7 @@ from callsheet.errors import CallsheetError, RetryError, UserError
 from callsheet.store import manifest
 from callsheet.store.body import Body, Data, Progress
 from callsheet.store.failures import BadSet, Fenced, NotFound
-from callsheet.store.manifest import Part, Record
+from callsheet.store.manifest import Part, Record, everything
 from callsheet.store.store import Store
 
 PARALLEL = 4
@@ -84,7 +84,10 @@ class SetWriter:
         self.store = store
         self.claimed = record
         self.active: set[str] = set()
-        """Folders of sets that are being written."""
+        """Folders of sets that are being written, or whose manifest was sent and may still arrive."""
+        self.untidy = False
+        """Whether parts may be left of a set that failed."""
+        self._doubtful: set[str] = set()
         self._last = record.number
 
     @property
@@ -113,16 +116,31 @@ class SetWriter:
                 yield parts
                 stored = parts.finish()
             except BaseException:
-                parts.abandon()
+                self._abandon(parts)
                 raise
             record = replace(self.claimed, kind="set", name=name, folder=folder, parts=stored, info=told)
             try:
                 self._append(replace(record, created=time.time()))
             except Fenced:
-                parts.abandon()
+                self._abandon(parts)
                 raise
+            except BaseException:
+                self._doubtful.add(folder)
+                raise
+            self._settle()
         finally:
-            self.active.discard(folder)
+            if folder not in self._doubtful:
+                self.active.discard(folder)
+
+    def _settle(self) -> None:
+        """No manifest of before can arrive any more: the numbers are taken."""
+        self.untidy = self.untidy or bool(self._doubtful)
+        self.active -= self._doubtful
+        self._doubtful.clear()
+
+    def _abandon(self, parts: PartWriter) -> None:
+        self.untidy = True
+        parts.abandon()
 
     def _append(self, record: Record) -> None:
         while True:
@@ -140,16 +158,20 @@ class SetWriter:
                 if there != record:
                     continue
             self._last = record.number
-            self.must_hold(then_remove=record.number)
+            self._confirm(record.number)
             return
 
-    def must_hold(self, *, then_remove: int | None = None) -> None:
-        """Fenced when somebody else has written after our last record. That happens to a record of ours when what
-        stood at its number was removed long ago; it goes again."""
-        newer = manifest.numbers(self.store, after=self._last)
-        if newer:
-            if then_remove is not None:
-                self.store.delete(manifest.key(then_remove))
+    def _confirm(self, number: int) -> None:
+        """Fenced unless our record counts. One that a successor has found when it claimed is a set like any other; one
+        that came to its place later, because what had stood there was removed long ago, goes again."""
+        newer = _later(self.store, number)
+        if newer and not any(isinstance(r, Record) and r.number == number for r in everything(self.store)):
+            self.store.delete(manifest.key(number))
+            raise self._fenced(newer[0])
+
+    def must_hold(self) -> None:
+        """Fenced when somebody else has written after our last record."""
+        if newer := _later(self.store, self._last):
             raise self._fenced(newer[0])
 
     def _fenced(self, number: int) -> Fenced:
@@ -160,45 +182,64 @@ class SetWriter:
 
     def keep(self, last: int, *, also: tuple[str, ...] = ()) -> list[str]:
         """Remove all sets but the newest `last` and those whose name is in `also`; the names of the removed."""
-        from callsheet.store.retention import keep
+        from callsheet.store.retention import keep, sweep
 
-        return keep(self, last, also)
-
-    def sweep(self, older_than: float = 86_400.0) -> int:
-        """Remove parts that belong to no set and whose writer can never finish it; how many objects."""
-        from callsheet.store.retention import sweep
-
-        return sweep(self, older_than)
+        removed = keep(self, last, also)
+        if self.untidy:
+            sweep(self)
+            self.untidy = False
+        return removed
 
 
 def claim(store: Store, *, order: int | None = None) -> SetWriter:
     """Become the one writer of sets in this store; whoever was before can finish no set any more.
 
     `order` is for those who know their place, such as a replica's attempt: a claim with a smaller one than the latest
-    writer's is refused, so that a process that was stuck before it claimed cannot come back."""
+    writer's is refused, so that a process that was stuck before it claimed cannot come back.
+
+    What killed writers have left of sets that they never finished is removed."""
+    from callsheet.store.retention import sweep
+
     for _ in range(_TRIES):
         top = next(iter(manifest.numbers(store)), 0)
-        before = manifest.settled(
-            lambda: next((r for r in manifest.walk(store) if isinstance(r, Record)), None)
-        )
+        before, latest = _newest(store)
         if before and before.order is not None and order is not None and order < before.order:
             raise Fenced(
                 f"{store.url} belongs to a later writer: its order is {before.order}, ours {order}",
                 fix="stop this process; the other one goes on",
             )
         number = top + 1
-        record = Record("claim", number, number, secrets.token_hex(8), time.time(), order)
+        record = Record("claim", number, number, secrets.token_hex(8), time.time(), order, follows=latest)
         if store.put_if_absent(manifest.key(number), record.encode()) is None:
             continue
-        # Twice: a list may miss a later claim that is being replaced by a still later one, but not both times.
-        if manifest.numbers(store, after=number) or manifest.numbers(store, after=number):
+        if _later(store, number):
             store.delete(manifest.key(number))
             continue
         _remove_older_claims(store, number)
-        return SetWriter(store, record)
+        writer = SetWriter(store, record)
+        with contextlib.suppress(CallsheetError):  # what stays is removed by the next one
+            sweep(writer)
+        return writer
     raise RetryError(
         f"too many writers want {store.url} at the same time", fix="let one of them run, then try again"
     )
+
+
+def _newest(store: Store) -> tuple[Record | None, int | None]:
+    """The newest record that can be read, and the number of the newest set: 0 for none, None for one that is bad."""
+    records = everything(store)
+    first = next((record for record in records if isinstance(record, Record)), None)
+    for record in records:
+        if isinstance(record, BadSet):
+            return first, None
+        if record.kind == "set":
+            return first, record.number
+    return first, 0
+
+
+def _later(store: Store, number: int) -> list[int]:
+    """Records after this one. A list may miss a claim that is being replaced by a later one, but not twice."""
+    return manifest.numbers(store, after=number) or manifest.numbers(store, after=number)
 
 
 def _remove_older_claims(store: Store, number: int) -> None:

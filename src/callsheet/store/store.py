@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import secrets
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -13,7 +12,8 @@ from callsheet.store.address import Address, parse
 from callsheet.store.base import Backend, Entry
 from callsheet.store.body import Body, Data, Progress
 from callsheet.store.failures import NotFound, explain_os
-from callsheet.store.files import OURS, Files
+from callsheet.store.files import Files
+from callsheet.store.temporary import OURS, sweep_folder, temporary_file, write_all
 
 PATIENCE = 60.0
 """Seconds for which a failing request to a cloud is repeated."""
@@ -121,13 +121,13 @@ class Store:
         if keys:
             self._backend.delete([self._full(key) for key in keys])
 
-    def sweep(self, older_than: float) -> int:
-        """Remove what killed writers left behind in a folder; how many files. A cloud keeps that by its own rules."""
-        return (
-            self._backend.sweep(self._prefix.rstrip("/"), older_than)
-            if isinstance(self._backend, Files)
-            else 0
-        )
+    def sweep(self, empty: re.Pattern[str]) -> int:
+        """Remove what killed writers left behind in a folder: how many files, and empty folders with such a name.
+
+        What a living writer holds stays, however old it is. A cloud keeps that by its own rules."""
+        if isinstance(self._backend, Files):
+            return self._backend.sweep(self._prefix.rstrip("/"), empty)
+        return 0
 
     def _full(self, key: str) -> str:
         if problem := _problem(key):
@@ -151,19 +151,16 @@ def open_store(url: str | os.PathLike[str], *, patience: float = PATIENCE) -> St
 
 def save(chunks: Iterable[bytes], path: Path) -> None:
     """Write chunks to a file, which appears when it is whole."""
-    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp{OURS}")
+    folder = os.path.dirname(os.path.abspath(path))
     try:
-        with temporary.open("wb", buffering=0) as file:
+        os.stat(folder)  # it is the caller's: none is made
+        sweep_folder(folder)
+        with temporary_file(folder) as (fd, temporary):
             for chunk in chunks:
-                view = memoryview(chunk)
-                while view:
-                    view = view[file.write(view) :]
-        os.replace(temporary, path)
+                write_all(fd, chunk)
+            os.replace(temporary, path)
     except OSError as error:
         raise explain_os(error, str(path)) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
 
 
 def _backend(address: Address, patience: float) -> Backend:

@@ -1,13 +1,14 @@
 """Snapshots of a server's tables: written in the background, each complete or not there at all.
 
 Items go to objects of their own, in segments, the newest first; then comes a set of parts whose manifest names them.
-Those that no kept snapshot names are removed.
+Those that no kept snapshot names are removed, unless a later server wrote them: the fence in the key tells.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -20,13 +21,16 @@ from callsheet.errors import CallsheetError
 from callsheet.runtime.replay.frozen import Frozen, Segment, Snapshot
 from callsheet.runtime.replay.ring import Ring
 from callsheet.runtime.stream.ledger import Cursor
-from callsheet.store import Fenced, SetWriter, Store, all_sets, claim
+from callsheet.store import BadSet, Fenced, SetWriter, Store, claim
 from callsheet.store.body import Body
+from callsheet.store.manifest import Record, everything
 
 log = logging.getLogger("callsheet.runtime")
 SEGMENTS = "segments"
 STATE = "state"
 NAMED = "segments"
+_KEY = re.compile(rf"{SEGMENTS}/\d+-\d+\.(\d+)-\d+")
+"""Position, number of items, the server's fence, and a number that it uses once."""
 _MOST_PIECES = 8
 """In which a segment that is still being filled is stored, before it is stored as one."""
 _AGAIN = 60.0
@@ -70,6 +74,7 @@ class Snapshots:
         self._thread: threading.Thread | None = None
         self._done: dict[str, Cursor] | None = None
         self._serial = 0
+        self._tidied = False
         self._complained = 0.0
         self.error: CallsheetError | None = None
         """Why the last one failed; None when it did not."""
@@ -140,6 +145,8 @@ class Snapshots:
         self._finished()
 
     def _write(self, tables: list[Frozen]) -> None:
+        if not self._tidied:  # else servers that are killed before their first one pile up segments
+            self._try_to_tidy()
         for one in tables:
             self._write_segments(one)
         named = [segment.key for one in tables for segment in one.saved.segments]
@@ -148,8 +155,7 @@ class Snapshots:
             for number, one in enumerate(tables):
                 parts.put(f"priorities-{number}", one.priorities.tobytes())
             parts.put(STATE, msgspec.msgpack.encode(Snapshot([one.saved for one in tables])))
-        with contextlib.suppress(CallsheetError):  # what stays is removed after the next one
-            self._tidy()
+        self._try_to_tidy()
 
     def _write_segments(self, table: Frozen) -> None:
         ring, saved = table.ring, table.saved
@@ -185,8 +191,28 @@ class Snapshots:
         self.counts.bytes += body.done
         return Segment(key, start, count, body.sha256)
 
+    def _try_to_tidy(self) -> None:
+        with contextlib.suppress(CallsheetError):  # what stays is removed after the next one
+            self._tidy()
+            self._tidied = True
+
     def _tidy(self) -> None:
+        """Remove old snapshots, and segments that none names and no server can name any more.
+
+        We may have been stopped for long at any of these lines, and a successor be at work. What it needs of ours is
+        named by the snapshot that it began with; what it wrote itself carries a later fence than ours."""
         self._writer.keep(last=self._keep)
-        named = {key for one in all_sets(self._store) for key in one.info.get(NAMED, ())}
+        records = everything(self._store)
+        if any(isinstance(record, BadSet) for record in records):
+            return  # it may be the one that names them
+        named = {key for one in records if isinstance(one, Record) for key in one.info.get(NAMED, ())}
         named |= {one.key for some in self._known.values() for pieces in some.values() for one in pieces}
-        self._store.delete(*(entry.key for entry in self._store.list(SEGMENTS) if entry.key not in named))
+        self._store.delete(
+            *(
+                entry.key
+                for entry in self._store.list(SEGMENTS)
+                if entry.key not in named
+                and (found := _KEY.fullmatch(entry.key))
+                and int(found[1]) <= self._writer.fence
+            )
+        )

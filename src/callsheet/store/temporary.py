@@ -1,0 +1,147 @@
+"""Files of ours beside the objects, and how those of a killed writer are told from those of a living one.
+
+A writer holds a lock on its temporary file for as long as it needs it, and the kernel drops the lock when the process
+dies. So nobody has to guess by age or clock: what can be locked is abandoned. On a disk without locks nothing is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Iterator
+
+OURS = "~"
+"""Names that end with it are not objects."""
+_TRIES = 5
+_TEMPORARY = re.compile(rf"\.[0-9a-f]{{16}}\.tmp{OURS}")
+_LOCK = re.compile(rf"\.([0-9a-f]{{16}})\.lock{OURS}")
+
+
+@contextlib.contextmanager
+def temporary_file(folder: str) -> Iterator[tuple[int, str]]:
+    """A new file, open for writing, and its path. Whatever still has that name at the end is removed."""
+    fd, path = _create(folder)
+    try:
+        yield fd, path
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        os.close(fd)
+
+
+def _create(folder: str) -> tuple[int, str]:
+    """In a folder that somebody may remove as empty at this moment, or sweep before the file is locked."""
+    for _ in range(_TRIES):
+        make_folders(folder)
+        path = os.path.join(folder, f".{secrets.token_hex(8)}.tmp{OURS}")
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except FileNotFoundError:
+            continue
+        with contextlib.suppress(OSError):  # a disk without locks: then nobody sweeps it either
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        if os.fstat(fd).st_nlink:
+            return fd, path
+        os.close(fd)
+    raise FileNotFoundError(errno.ENOENT, "the folder is removed again and again", folder)
+
+
+def make_folders(folder: str) -> None:
+    """Make a folder and those above it, each one durable."""
+    missing: list[str] = []
+    while not os.path.isdir(folder):
+        missing.append(folder)
+        above = os.path.dirname(folder)
+        if above == folder:
+            break
+        folder = above
+    for path in reversed(missing):
+        with contextlib.suppress(FileExistsError, FileNotFoundError):
+            os.mkdir(path)
+            sync_folder(os.path.dirname(path))
+        if not os.path.isdir(path) and os.path.exists(path):
+            raise NotADirectoryError(errno.ENOTDIR, "a file stands where a folder should", path)
+
+
+def sync_folder(folder: str) -> None:
+    """Make the names in a folder durable; some network disks cannot be asked, and do it by themselves."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(fd)
+
+
+def write_all(fd: int, chunk: bytes | memoryview) -> None:
+    """The whole chunk, in as many calls as it takes."""
+    view = memoryview(chunk)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def lock_path(path: str) -> str:
+    """The file that excludes others while an object is replaced conditionally."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{_short(name)}.lock{OURS}")
+
+
+def _short(name: str) -> str:
+    return hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[None]:
+    """One conditional replacer of this object at a time, on every machine that sees the disk."""
+    lock = lock_path(path)
+    while True:
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            try:
+                current = os.stat(lock)
+            except FileNotFoundError:
+                continue  # the object was deleted, and its lock with it
+            if os.path.samestat(current, os.fstat(fd)):
+                yield
+                return
+        finally:
+            os.close(fd)
+
+
+def sweep_folder(folder: str) -> int:
+    """Remove what killed writers left in this very folder: temporary files, and locks of no object. How many."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return 0
+    left = [name for name in names if _TEMPORARY.fullmatch(name)]
+    locks = {name: found[1] for name in names if (found := _LOCK.fullmatch(name))}
+    if locks:
+        objects = {_short(name) for name in names if not name.endswith(OURS)}
+        left += [name for name, short in locks.items() if short not in objects]
+    return sum(_remove_abandoned(os.path.join(folder, name)) for name in left)
+
+
+def _remove_abandoned(path: str) -> bool:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.stat(path), os.fstat(fd)):  # else it got its place before we had the lock
+            os.unlink(path)
+            return True
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+    return False
