@@ -396,7 +396,7 @@ def test_mistakes_in_a_request_are_told_before_it_is_sent(kind: str) -> None:
             client.act({"obs": np.zeros((1, 3))})
         with pytest.raises(UserError, match=r"reset is float64\[1\]"):
             client.act(seen(1), reset=np.zeros(1))
-        with pytest.raises(UserError, match="there is no lane 8"):
+        with pytest.raises(UserError, match="lane is 8"):
             client.submit(seen(1), lane=8)
         ticket = client.submit(seen(1), timeout=SOON)
         with pytest.raises(UserError, match="lane 0 waits for an answer already"):

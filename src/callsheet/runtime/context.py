@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from callsheet import contract
 from callsheet.errors import UserError
+from callsheet.runtime import limits
 from callsheet.runtime.keys import Keys
 from callsheet.runtime.link.sockets import Sockets
 from callsheet.runtime.measuring import Measuring
@@ -62,10 +63,10 @@ class Context:
         self.experiment = experiment
         self.run = run
         self.role = role
-        self.index = index
+        self.index = limits.whole("index", index, 0)
         self.container = container or role
-        self.replicas = replicas
-        self.attempt = attempt
+        self.replicas = limits.whole("replicas", replicas, 1)
+        self.attempt = limits.whole("attempt", attempt, 0)
         self.storage = storage
         """Where results go, as a URL; empty when the experiment has no storage."""
         self.keys = None if plaintext else keys
@@ -135,6 +136,9 @@ class Context:
 
     def sleep(self, seconds: float) -> None:
         """Sleep, unless and until the process is asked to stop."""
+        limits.seconds(
+            "the time to sleep", seconds, endless="float('inf') to sleep until the process is asked to stop"
+        )
         self.stop.sleep(seconds)
 
     def bind(self, endpoint: str) -> str:

@@ -12,6 +12,10 @@ from types import FrameType
 from typing import Any
 
 from callsheet.errors import CallsheetError
+from callsheet.runtime import limits
+
+_LONGEST = 1e6
+"""Seconds that the system waits at a time."""
 
 
 class Stopping(CallsheetError):
@@ -47,9 +51,11 @@ class Stop:
 
     def sleep(self, seconds: float) -> None:
         """Sleep, but no longer than until the stop."""
+        deadline = Deadline(seconds)
         poll = select.poll()
         poll.register(self.fd, select.POLLIN)
-        poll.poll(max(0.0, seconds) * 1000)
+        while not poll.poll(deadline.left(_LONGEST) * 1000) and not deadline.passed:
+            pass
         self.check()
 
     def on_signal(self) -> None:
@@ -90,12 +96,22 @@ class Deadline:
     __slots__ = ("at",)
 
     def __init__(self, timeout: float | None) -> None:
-        self.at = None if timeout is None else time.monotonic() + timeout
+        if timeout is None:
+            self.at = None
+            return
+        if not (type(timeout) is float and timeout >= 0):
+            limits.seconds("timeout", timeout)
+        self.at = time.monotonic() + timeout
 
     @property
     def passed(self) -> bool:
         """Whether it is over."""
         return self.at is not None and time.monotonic() >= self.at
+
+    @property
+    def timeout(self) -> float | None:
+        """What is left of it for a call that is made now."""
+        return None if self.at is None else self.left()
 
     def left(self, most: float = 3600.0) -> float:
         """Seconds that are left, at most so many."""

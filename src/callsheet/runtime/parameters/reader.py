@@ -9,6 +9,7 @@ from types import TracebackType
 
 import numpy as np
 
+from callsheet.runtime import limits
 from callsheet.runtime.context import Context
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.link import Link, TimedOut
@@ -136,7 +137,10 @@ class ParameterReader:
             ) from error
 
     def _wanted(self, newer_than: int | None) -> Version:
-        return self._have if newer_than is None else Version(self._have.incarnation, newer_than)
+        if newer_than is None:
+            return self._have
+        number = limits.whole("newer_than", newer_than, words.NOTHING, words.LARGEST_VERSION)
+        return Version(self._have.incarnation, number)
 
     def _fetch(self, wanted: Version, deadline: Deadline, out: Mapping[str, np.ndarray] | None) -> Snapshot:
         while True:

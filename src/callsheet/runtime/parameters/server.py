@@ -14,6 +14,7 @@ from types import TracebackType
 import numpy as np
 
 from callsheet.errors import BugError, UserError
+from callsheet.runtime import limits
 from callsheet.runtime.context import Context, new_incarnation
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.listener import Listener
@@ -88,7 +89,7 @@ class ParameterServer:
         """Make these arrays the latest. They are copied, and may be changed as soon as this returns."""
         begun = time.perf_counter()
         with self._publishing:
-            self._check(version)
+            version = self._check(version)
             found, schema = self._known(arrays)
             size = arrays_at(schema) + schema.layout(1).nbytes
             if size > LARGEST_PAYLOAD:
@@ -109,18 +110,18 @@ class ParameterServer:
             counts.published_bytes += size
             self._publish_seconds.observe(time.perf_counter() - begun)
 
-    def _check(self, version: int) -> None:
+    def _check(self, version: int) -> int:
         if self._failure is not None:
             raise BugError(f"the thread that serves parameters ended: {self._failure!r}") from self._failure
         if self._closed:
             raise UserError("the parameter server is closed", fix="publish before close()")
-        if not 0 <= version <= words.LARGEST_VERSION:
-            raise UserError(f"version {version} is not possible", fix="versions are 0 or larger")
+        version = limits.whole("version", version, 0, words.LARGEST_VERSION)
         if version <= self.version:
             raise UserError(
                 f"version {version} is not newer than {self.version}, which is published",
                 fix="versions only grow; a process that starts again may begin anywhere",
             )
+        return version
 
     def _known(self, arrays: Mapping[str, object]) -> tuple[dict[str, np.ndarray], Schema]:
         if self._schema is not None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from callsheet.errors import CallsheetError, UserError
+from callsheet.runtime import limits
 from callsheet.runtime.context import Context
 from callsheet.runtime.link.blocks import Block
 from callsheet.runtime.link.frame import Frame
@@ -127,7 +128,7 @@ class PolicyClient:
     ) -> Actions:
         """Ask, and wait for the answer."""
         deadline = Deadline(timeout)
-        ticket = self.submit(arrays, reset, timeout=timeout)
+        ticket = self._submit(arrays, reset, 0, deadline)
         return self._result(ticket, deadline)
 
     def submit(
@@ -139,15 +140,20 @@ class PolicyClient:
         timeout: float | None = None,
     ) -> Ticket:
         """Ask, and get the answer later with `result`. Each lane has one request at a time."""
-        if not 0 <= lane < words.MOST_LANES:
-            raise UserError(f"there is no lane {lane}", fix=f"lanes are 0 to {words.MOST_LANES - 1}")
+        return self._submit(
+            arrays, reset, limits.whole("lane", lane, 0, words.MOST_LANES - 1), Deadline(timeout)
+        )
+
+    def _submit(
+        self, arrays: Mapping[str, np.ndarray], reset: np.ndarray | None, lane: int, deadline: Deadline
+    ) -> Ticket:
         one = self._lanes[lane]
         if one.open and not one.late:
             raise UserError(
                 f"lane {lane} waits for an answer already", fix="take it with result(), or use another lane"
             )
         if self._terms is None:
-            self._meet(arrays, timeout)
+            self._meet(arrays, deadline.timeout)
         count = self._check(one, arrays)
         body = words.LANES[lane]
         if reset is not None:
@@ -155,7 +161,7 @@ class PolicyClient:
         schema = self._schema
         assert schema is not None
         layout = schema.layout(count)
-        block = self._link.reserve(layout.nbytes, timeout)
+        block = self._link.reserve(layout.nbytes, deadline.timeout)
         for name, view in self._views(one, block, layout).items():
             np.copyto(view, arrays[name])
         self._forget(one)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from callsheet.errors import UserError
+from callsheet.runtime import limits
 from callsheet.runtime.context import Context, new_incarnation
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.listener import Listener
@@ -77,8 +78,9 @@ class PolicyServer:
         for schema, which in ((schema_in, "schema_in"), (schema_out, "schema_out")):
             if not schema.fixed:
                 raise UserError(f"{which} has free lengths: {schema}", fix="fix the length of every axis")
-        if max_batch < 1:
-            raise UserError(f"max_batch is {max_batch}", fix="a batch has at least one observation")
+        max_batch = limits.whole("max_batch", max_batch, 1)
+        limits.seconds("max_wait", max_wait, endless="float('inf') to wait until all clients have asked")
+        max_failures = limits.whole("max_failures", max_failures, 1)
         self.version = 0
         self.max_wait = max_wait
         self.max_failures = max_failures
@@ -199,6 +201,7 @@ class PolicyServer:
         begun = time.monotonic()
         try:
             answers, states = self._call()
+            version = limits.whole("version", self.version, 0, limits.LARGEST_VERSION)
         except Stopping:
             raise
         except Exception as error:
@@ -215,7 +218,6 @@ class PolicyServer:
         self._failures = 0
         if self._slots is not None:
             self._slots.store(batch.slots, states, answers)
-        version = self.version
         counts = self._counts
         counts.batches += 1
         counts.messages += len(batch.requests)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callsheet.errors import UserError
+from callsheet.runtime import limits
 from callsheet.runtime.context import Context
 from callsheet.runtime.replay.sample import Sample
 from callsheet.runtime.replay.sampling import Sampling
@@ -59,6 +60,7 @@ class ReplayClient:
         durable: bool = False,
         keep: int = KEEP,
     ) -> None:
+        window, keep = limits.window(window), limits.whole("keep", keep, 1)
         self.incarnation = context.incarnation
         """Which start of this process it is."""
         self._context = context
@@ -100,7 +102,13 @@ class ReplayClient:
 
     def update(self, keys: NDArray[np.uint64], priorities: object, timeout: float | None = None) -> None:
         """Change the priorities of items that were sampled. Those that are gone meanwhile are left alone."""
-        self._the_sampling().update(keys, checked_many(priorities, len(keys)), timeout)
+        found = np.asarray(keys)
+        if found.dtype != np.uint64 or found.ndim != 1:
+            raise UserError(
+                f"keys are {found.dtype.name}{list(found.shape)}",
+                fix="pass the keys of a sample, or some of them: uint64, along one axis",
+            )
+        self._the_sampling().update(found, checked_many(priorities, len(found)), timeout)
 
     @property
     def size(self) -> int:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from callsheet.errors import UserError
+from callsheet.runtime import limits
 
 
 @dataclass
@@ -29,13 +30,12 @@ class Limiter:
     def __post_init__(self) -> None:
         if self.min_size < 1:
             raise UserError(f"sampling cannot begin at {self.min_size} items", fix="min_size is at least 1")
-        if self.ratio is not None and not self.ratio > 0:
-            raise UserError(
-                f"{self.ratio} samples for each insert cannot be held", fix="choose a number above 0, or None"
+        if self.ratio is not None:
+            limits.above_zero(
+                "samples_per_insert", self.ratio, "choose a number above 0, or None for no limit"
             )
-        if self.ratio is not None and not self.tolerance > 0:
-            raise UserError(
-                f"a tolerance of {self.tolerance} samples would stop both sides", fix="choose one above 0"
+            limits.above_zero(
+                "tolerance", self.tolerance, "choose a number above 0: without it both sides stop"
             )
 
     @property

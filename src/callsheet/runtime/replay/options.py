@@ -9,6 +9,7 @@ from typing import Final, Literal, get_args
 import numpy as np
 
 from callsheet.errors import UserError
+from callsheet.runtime import limits
 from callsheet.runtime.memory import memory_limit
 from callsheet.runtime.replay.limiter import Limiter
 from callsheet.runtime.replay.ring import item_bytes
@@ -58,11 +59,12 @@ class Table:
             )
         if not 0 < len(self.name) <= 128:
             raise UserError(f"a table's name has 1 to 128 characters, not {len(self.name)}", fix="shorten it")
-        if self.items < 1 or (self.bytes is not None and self.bytes < 1):
-            raise UserError(
-                f"table {self.name!r} would hold {self.items} items in {self.bytes} bytes",
-                fix="both must be at least 1",
-            )
+        limits.whole(f"items of table {self.name!r}", self.items, 1)
+        limits.whole(f"min_size of table {self.name!r}", self.min_size, 1)
+        if self.bytes is not None:
+            limits.whole(f"bytes of table {self.name!r}", self.bytes, 1)
+        if self.seed is not None:
+            limits.whole(f"seed of table {self.name!r}", self.seed, 0)
         if not 0 <= self.alpha <= 10:
             raise UserError(f"alpha {self.alpha} is out of bounds", fix="choose one from 0 to 10")
         if self.min_size > self.items:

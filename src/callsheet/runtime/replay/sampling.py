@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callsheet.errors import UserError
+from callsheet.runtime import limits
 from callsheet.runtime.context import Context
 from callsheet.runtime.link.link import TimedOut
 from callsheet.runtime.replay import words
@@ -52,10 +53,8 @@ class Sampling:
     """Batches of one size."""
 
     def __init__(self, context: Context, endpoint: str, table: str, *, batch: int, ahead: int) -> None:
-        if not 0 < batch <= words.MOST_SAMPLED:
-            raise UserError(f"a batch of {batch} items", fix=f"choose 1 to {words.MOST_SAMPLED:,}")
-        if not 0 <= ahead <= 32:
-            raise UserError(f"{ahead} batches ahead", fix="choose 0 to 32")
+        batch = limits.whole("batch", batch, 1, words.MOST_SAMPLED)
+        ahead = limits.whole("ahead", ahead, 0, limits.LARGEST_WINDOW)
         self._context = context
         self._endpoint = endpoint
         self._table = table
@@ -122,7 +121,7 @@ class Sampling:
         deadline: Deadline,
     ) -> None:
         if source is not None and not source.resets:  # never seen yet
-            source.link.connect(None if deadline.at is None else deadline.left())
+            source.link.connect(deadline.timeout)
         for at in range(0, len(keys), words.MOST_UPDATED):
             part = slice(at, at + words.MOST_UPDATED)
             if source is None or not source.update(keys[part], priorities[part], deadline):

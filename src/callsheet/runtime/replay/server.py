@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from types import TracebackType
 
 from callsheet.errors import UserError
+from callsheet.runtime import limits
 from callsheet.runtime.context import Context
 from callsheet.runtime.link import messages as m
 from callsheet.runtime.link.frame import Frame
@@ -59,6 +60,12 @@ class ReplayServer:
         storage: str | None = None,
         keep: int = 2,
     ) -> None:
+        window = limits.window(window)
+        keep = limits.whole("keep", keep, 1)
+        if snapshot_every is not None:
+            limits.above_zero(
+                "snapshot_every", snapshot_every, "write seconds above 0, or None for no snapshots"
+            )
         wanted = [tables] if isinstance(tables, Table) else list(tables)
         if not wanted or len({one.name for one in wanted}) != len(wanted):
             raise UserError(
@@ -93,10 +100,6 @@ class ReplayServer:
                 f"the replay at {endpoint!r} has no storage for its snapshots",
                 fix="say `storage:` in the experiment's file, or switch snapshots off",
             )
-        if keep < 1 or not (self._every or 0) > 0:
-            raise UserError(
-                f"{keep} snapshots every {self._every} s cannot be kept", fix="choose numbers above 0"
-            )
         folder = f"checkpoints/{self.context.role}-{self.context.index}/{endpoint}"
         store = open_store(storage).sub(folder)
         self._snapshots = Snapshots(store, keep, self._wake)
@@ -124,6 +127,8 @@ class ReplayServer:
 
     def step(self, timeout: float | None = None) -> None:
         """Deal with what has come, or comes within this time."""
+        if timeout is not None:
+            limits.seconds("timeout", timeout)
         for frame in self.listener.poll(0.0 if self._more else timeout):
             self._take(frame)
         self._more = False

@@ -101,7 +101,7 @@ class DurableReplayLane(ReplayLane, DurableLane):
                 with self._lock:
                     self._hurry, self._wished = True, 0.0
                     self._push()
-                super().flush(None if deadline.at is None else deadline.left(), durable=True)
+                super().flush(deadline.timeout, durable=True)
             finally:
                 self._hurry = False
 
@@ -154,9 +154,10 @@ class Inserting:
             item = {**arrays, PRIORITY: _HIGHEST}
         else:
             item = {**arrays, PRIORITY: np.float32(checked(priority))}
+        deadline = Deadline(timeout)
         try:
             lane = self._spread.choose(item, timeout)
-            return Receipt(lane.link.address, lane.put(item, 0, timeout))
+            return Receipt(lane.link.address, lane.put(item, 0, deadline.timeout))
         except TimedOut as error:
             raise self._why(error) from None
 
@@ -181,10 +182,9 @@ class Inserting:
         deadline, done = Deadline(timeout), 0
         try:
             while done < count:
-                left = None if deadline.at is None else deadline.left()
-                lane = self._spread.choose({**one, PRIORITY: _HIGHEST}, left)
+                lane = self._spread.choose({**one, PRIORITY: _HIGHEST}, deadline.timeout)
                 assert isinstance(lane, ReplayLane)
-                done += lane.put_some(items, done, left)
+                done += lane.put_some(items, done, deadline.timeout)
         except TimedOut as error:
             raise self._why(error) from None
 
@@ -193,7 +193,7 @@ class Inserting:
         deadline = Deadline(timeout)
         try:
             for lane in self.lanes.values():
-                lane.flush(None if deadline.at is None else deadline.left(), durable=durable)
+                lane.flush(deadline.timeout, durable=durable)
         except TimedOut as error:
             raise self._why(error) from None
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from callsheet.errors import UserError
+from callsheet.runtime import limits
 from callsheet.runtime.context import Context
 from callsheet.runtime.link import messages as m
 from callsheet.runtime.link.link import TimedOut
@@ -18,7 +19,7 @@ from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
 from callsheet.runtime.stream.keeping import Chunk, Ring
 from callsheet.runtime.stream.lane import Lane
-from callsheet.runtime.stream.ledger import Marks, marks_of
+from callsheet.runtime.stream.ledger import LARGEST, Marks, marks_of
 from callsheet.runtime.stream.packing import Slots
 
 log = logging.getLogger("callsheet.runtime")
@@ -43,7 +44,13 @@ class DurableLane(Lane):
         ahead: int | None = None,
         keep: int,
     ) -> None:
-        self._ring = Ring(keep)
+        keep = limits.whole("keep", keep, 1)
+        try:
+            self._ring = Ring(keep)
+        except (OSError, OverflowError):
+            raise UserError(
+                f"keep is {keep:,} bytes, which this machine cannot give", fix="keep fewer bytes"
+            ) from None
         self._unsent: deque[Chunk] = deque()
         self._chunk: Chunk | None = None
         self._scratch: dict[str, np.ndarray] = {}
@@ -64,7 +71,8 @@ class DurableLane(Lane):
     def fill(self, version: int = 0, timeout: float | None = None) -> Iterator[dict[str, np.ndarray]]:
         """Arrays of one item to be filled; they are put in at the end, unless that is an exception."""
         with self._lock:
-            packing = self._ready({}, version, timeout)
+            limits.whole("version", version, 0, LARGEST)
+            packing = self._ready({}, timeout)
         scratch, self._scratch = self._scratch, {}
         if not scratch:
             memory = memoryview(bytearray(packing.schema.layout(1).nbytes))

@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from callsheet.errors import CallsheetError, UserError
+from callsheet.runtime import limits
 from callsheet.runtime.context import Context
 from callsheet.runtime.link import messages as m
 from callsheet.runtime.link.blocks import Block
@@ -124,10 +125,11 @@ class Lane:
     def fill(self, version: int = 0, timeout: float | None = None) -> Iterator[dict[str, np.ndarray]]:
         """Arrays of one item to be filled in place; it is sent at the end, unless that is an exception."""
         with self._lock:
-            packing = self._ready({}, version, timeout)
+            version, deadline = limits.whole("version", version, 0, LARGEST), Deadline(timeout)
+            packing = self._ready({}, timeout)
             self._finish()
             self._put_away()
-            block = self._reserve(packing.schema.layout(1).nbytes, timeout)
+            block = self._reserve(packing.schema.layout(1).nbytes, deadline.timeout)
         layout = packing.schema.layout(1)
         try:
             yield {name: array[0] for name, array in layout.views(block.view).items()}
@@ -339,10 +341,8 @@ class Lane:
         if self.closed:
             raise CallsheetError(f"the writer to {self.endpoint} is closed", fix="write before you close it")
 
-    def _ready(self, arrays: Mapping[str, object], version: int, timeout: float | None) -> Packing:
+    def _ready(self, arrays: Mapping[str, object], timeout: float | None) -> Packing:
         self._alright()
-        if not 0 <= version <= LARGEST:
-            raise UserError(f"a version is a whole number from 0, not {version}", fix="count the updates")
         if self.packing is None:
             if not arrays:
                 raise UserError(
@@ -357,12 +357,13 @@ class Lane:
         return self.packing
 
     def _begin(self, arrays: Mapping[str, object], version: int, timeout: float | None) -> None:
-        packing = self._ready(arrays, version, timeout)
+        version, deadline = limits.whole("version", version, 0, LARGEST), Deadline(timeout)
+        packing = self._ready(arrays, timeout)
         self._finish()
         if packing.capacity > 1 and self.link.flying:
             self.link.poll()  # what has arrived meanwhile decides whether a frame is sent at once
         if self._slots is None:
-            self._slots = self._room(timeout)
+            self._slots = self._room(deadline.timeout)
         self._version, self._first = version, self.sequence + 1
 
     def _reserve(self, size: int, timeout: float | None) -> Block:

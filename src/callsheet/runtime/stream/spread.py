@@ -60,7 +60,8 @@ class Spread:
 
     def put(self, arrays: Mapping[str, object], version: int = 0, timeout: float | None = None) -> int:
         """Take one item; waits while all receivers have enough. Its sequence on its lane."""
-        return self.choose(arrays, timeout).put(arrays, version, timeout)
+        deadline = Deadline(timeout)
+        return self.choose(arrays, timeout).put(arrays, version, deadline.timeout)
 
     def choose(self, arrays: Mapping[str, object], timeout: float | None = None) -> Lane:
         """The lane for the next item, which looks like this: the one whose frame is being filled, or one with room."""
@@ -73,14 +74,15 @@ class Spread:
     @contextmanager
     def fill(self, version: int = 0, timeout: float | None = None) -> Iterator[dict[str, np.ndarray]]:
         """Arrays of one item to be filled in place."""
-        with self._pick(Deadline(timeout)).fill(version, timeout) as arrays:
+        deadline = Deadline(timeout)
+        with self._pick(deadline).fill(version, deadline.timeout) as arrays:
             yield arrays
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until the receivers have all that was put in."""
         deadline = Deadline(timeout)
         for lane in list(self._lanes.values()):
-            lane.flush(deadline.left() if deadline.at is not None else None)
+            lane.flush(deadline.timeout)
 
     def close(self, timeout: float | None = 5.0) -> None:
         """Hand over what is left, and end."""

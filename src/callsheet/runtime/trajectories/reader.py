@@ -10,6 +10,7 @@ from types import TracebackType
 import numpy as np
 
 from callsheet.errors import UserError
+from callsheet.runtime import limits
 from callsheet.runtime.context import Context
 from callsheet.runtime.link import messages as m
 from callsheet.runtime.link.frame import Frame
@@ -55,11 +56,10 @@ class TrajectoryReader:
         cursor: Mapping[str, Sequence[Sequence[int]]] | None = None,
         buffers: int = 2,
     ) -> None:
-        if not 1 <= window <= m.MOST_BLOCKS // 2 or buffers < 2:
-            raise UserError(
-                f"window is {window} and buffers {buffers}",
-                fix=f"a window has 1 to {m.MOST_BLOCKS // 2} frames, and a reader at least 2 buffers",
-            )
+        window = limits.window(window)
+        buffers = limits.whole("buffers", buffers, 2)
+        if max_policy_lag is not None:
+            max_policy_lag = limits.whole("max_policy_lag", max_policy_lag, 0)
         self.version = 0
         """The policy's version now: what items lag behind. The learner sets it."""
         self.max_policy_lag = max_policy_lag
@@ -107,8 +107,7 @@ class TrajectoryReader:
         self, batch: int, timeout: float | None = None, out: Mapping[str, np.ndarray] | None = None
     ) -> Batch:
         """So many items, as soon as they are there. When the time is over, what has come counts for the next call."""
-        if batch < 1:
-            raise UserError(f"a batch has at least 1 item, not {batch}", fix="read(32)")
+        batch = limits.whole("batch", batch, 1)
         self._context.stop.check()
         self._batch = batch
         deadline = Deadline(timeout)

@@ -10,8 +10,8 @@ from types import TracebackType
 import numpy as np
 
 from callsheet.errors import UserError
+from callsheet.runtime import limits
 from callsheet.runtime.context import Context
-from callsheet.runtime.link.messages import MOST_BLOCKS
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stream.durable import DurableLane
 from callsheet.runtime.stream.lane import Lane
@@ -60,10 +60,8 @@ class TrajectoryWriter:
                 "spread=True goes with neither durable=True nor connect_to",
                 fix="what must not be lost goes to one reader: leave spread out",
             )
-        if not 1 <= window <= MOST_BLOCKS // 2:
-            raise UserError(f"a window of {window} frames", fix=f"1 to {MOST_BLOCKS // 2}")
-        if ahead is not None and ahead < 1:
-            raise UserError(f"{ahead} rollouts may be on their way", fix="1 or more, or leave it out")
+        window = limits.window(window)
+        ahead = None if ahead is None else limits.whole("ahead", ahead, 1)
         self.incarnation = context.incarnation
         """Which start of this process it is: readers see it in `Batch.incarnations`."""
         self._context = context
@@ -101,6 +99,8 @@ class TrajectoryWriter:
 
     def write(self, arrays: Mapping[str, object], version: int = 0, timeout: float | None = None) -> int:
         """Copy a rollout and send it; `version` is that of the policy that made it. Its sequence, from 1."""
+        if timeout is not None:
+            limits.seconds("timeout", timeout)
         return self._way.put(arrays, version, timeout)
 
     def connect(self, timeout: float | None = None) -> None:
@@ -116,6 +116,8 @@ class TrajectoryWriter:
             for t in range(T):
                 arrays["observation"][t] = observation
         """
+        if timeout is not None:
+            limits.seconds("timeout", timeout)
         return self._way.fill(version, timeout)
 
     def flush(self, timeout: float | None = None, *, durable: bool = False) -> None:
