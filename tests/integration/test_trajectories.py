@@ -475,3 +475,26 @@ def test_a_frame_that_is_not_as_agreed_ends_the_link(carrier: str, header: m.Hea
         assert reader.counts()["expelled"] >= 1
         with writing(carrier, reader.address, write(3), index=1):
             assert numbers(reader.read(3, timeout=10)) == [0, 1, 2], "others are not bothered"
+
+
+@pytest.mark.parametrize("axis", [None, 1])
+@pytest.mark.parametrize("kind", ["network", "encrypted"])
+def test_rollouts_of_many_megabytes_travel_in_parts_and_arrive_whole(kind: str, axis: int | None) -> None:
+    """No part of a message is larger than what a stranger's may cost; the arrays do not show it."""
+    chance = np.random.default_rng(5)
+    rollouts = [
+        {
+            "obs": chance.integers(0, 256, (37, 3, 84, 84), dtype=np.uint8),
+            "reward": chance.random((37, 3), dtype=np.float32),
+            "state": chance.random((37, 3, 1001)),
+        }
+        for _ in range(3)
+    ]
+    with (
+        reading(kind, axis=axis) as reader,
+        writing(kind, reader.address, lambda w: [w.write(r) for r in rollouts]),
+    ):
+        batch = reader.read(3, timeout=20)
+    join = np.stack if axis is None else lambda arrays: np.concatenate(arrays, axis)
+    for name, array in batch.arrays.items():
+        assert np.array_equal(array, join([rollout[name] for rollout in rollouts]))

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from callsheet.runtime.link.messages import NO_BLOCK, BadMessage, Header
-from callsheet.runtime.schema import Schema
+from callsheet.runtime.link.parts import Parts
+from callsheet.runtime.schema import Layout, Schema
 
 MOST_ITEMS = 1 << 20
 _NOTHING = memoryview(b"")
@@ -20,7 +21,12 @@ class Frame:
     __slots__ = ("_release", "block", "header", "payload", "peer")
 
     def __init__(
-        self, header: Header, payload: memoryview, block: int, peer: Any, release: Callable[[int], None]
+        self,
+        header: Header,
+        payload: memoryview | Parts,
+        block: int,
+        peer: Any,
+        release: Callable[[int], None],
     ) -> None:
         self.header = header
         self.payload = payload
@@ -29,8 +35,8 @@ class Frame:
         """Who sent it, on the listener's side."""
         self._release = release
 
-    def arrays(self, schema: Schema) -> dict[str, np.ndarray]:
-        """The payload as arrays `[count, *shape]`, when it is what the schema says."""
+    def layout(self, schema: Schema) -> Layout:
+        """Where the arrays lie in the payload, when it is what the schema says."""
         header = self.header
         if header.schema != schema.hash:
             raise BadMessage(f"a payload of schema {header.schema:x} instead of {schema.hash:x}")
@@ -42,7 +48,17 @@ class Frame:
             raise BadMessage(str(error)) from None
         if layout.nbytes != len(self.payload):
             raise BadMessage(f"{len(self.payload)} bytes where {layout.nbytes} were announced")
-        return layout.views(self.payload)
+        return layout
+
+    def arrays(self, schema: Schema) -> dict[str, np.ndarray]:
+        """The payload as arrays `[count, *shape]`, when it is what the schema says."""
+        return self.layout(schema).views(self.whole())
+
+    def whole(self) -> memoryview:
+        """The payload in one piece."""
+        if isinstance(self.payload, Parts):
+            self.payload = self.payload.joined()
+        return self.payload
 
     def release(self) -> None:
         """Give the sender its block back; the arrays must not be used any more."""

@@ -10,13 +10,16 @@ import msgspec
 from callsheet.runtime.decoding import BadMessage as BadMessage
 from callsheet.runtime.decoding import Natural, Text, decode
 
-PROTOCOL: Final = 1
-"""What this version speaks."""
-OLDEST: Final = 1
+PROTOCOL: Final = 2
+"""What this version speaks. 2: large payloads travel in parts."""
+OLDEST: Final = 2
 """The oldest version that it still understands."""
 
 LARGEST_HEADER: Final = 64 * 1024
 LARGEST_PAYLOAD: Final = 1 << 30
+LARGEST_PART: Final = 256 * 1024
+"""Bytes of a payload that travel in one part. ZeroMQ takes a part in whole before it knows whether the sender has the
+run's key: this is what a stranger's connection can cost."""
 MOST_BLOCKS: Final = 64
 """Blocks that one side of one connection may have."""
 MOST_MEMORY: Final = 4 << 30

@@ -6,6 +6,7 @@ import array
 import contextlib
 import os
 import socket
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import zmq
@@ -14,12 +15,15 @@ from callsheet.runtime.link.blocks import Block, Mapped
 from callsheet.runtime.link.messages import (
     FRESH,
     LARGEST_HEADER,
+    LARGEST_PART,
+    LARGEST_PAYLOAD,
     NO_BLOCK,
     BadMessage,
     Header,
     encode_data,
     split,
 )
+from callsheet.runtime.link.parts import Parts
 
 SMALL = 32 * 1024
 """Bytes up to which ZeroMQ copies a payload: that costs less than handing it over."""
@@ -27,7 +31,8 @@ _CUT_OFF = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 _CLOEXEC = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
 _NOBLOCK = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
-_MOST_PARTS = 4
+_MOST_PARTS = 2 + LARGEST_PAYLOAD // LARGEST_PART
+_NOTHING = memoryview(b"")
 _INT = array.array("i").itemsize
 _SPACE = socket.CMSG_SPACE(4 * _INT)
 
@@ -136,47 +141,52 @@ def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
 
 
 class NetworkWire:
-    """Messages over ZeroMQ: the head in one part, the payload in another."""
+    """Messages over ZeroMQ: the head in one part, the payload in others of at most `LARGEST_PART` bytes."""
 
     by_memory = False
 
     def __init__(self, zmq_socket: zmq.Socket[Any], to: bytes | None = None) -> None:
         self._socket = zmq_socket
         self._to = to
-        self._known: dict[int, tuple[memoryview, int, zmq.Frame]] = {}
+        self._known: dict[int, tuple[memoryview, int, list[zmq.Frame]]] = {}
 
     def send(self, message: bytes) -> None:
         """Send a message without a payload."""
-        self._send(message, None)
+        self._send(message, ())
 
     def send_data(self, header: Header, block: Block | None, length: int, released: int = NO_BLOCK) -> None:
         """Send a header and a copy of the block's first bytes, made by the system."""
         message = encode_data(header, NO_BLOCK if block is None else block.index, length, released)
         if block is None or not length:
-            self._send(message, None)
+            self._send(message, ())
         elif length <= SMALL:
-            self._send(message, block.view[:length])
+            self._send(message, (block.view[:length],))
         else:
-            self._send(message, self._frame(block, length))
+            self._send(message, self._frames(block, length))
 
-    def _frame(self, block: Block, length: int) -> zmq.Frame:
-        """ZeroMQ's handle of a block. It is made once and sent often: each new one would have to be given up by a
-        thread of pyzmq's own."""
+    def _frames(self, block: Block, length: int) -> list[zmq.Frame]:
+        """ZeroMQ's handles of a block's parts. They are made once and sent often: each new one would have to be given
+        up by a thread of pyzmq's own."""
         known = self._known.get(block.index)
         if known is None or known[0] is not block.view or known[1] != length:
-            frame = zmq.Frame(block.view[:length], copy=False, copy_threshold=0)
-            known = self._known[block.index] = (block.view, length, frame)
+            frames = [
+                zmq.Frame(block.view[at : min(length, at + LARGEST_PART)], copy=False, copy_threshold=0)
+                for at in range(0, length, LARGEST_PART)
+            ]
+            known = self._known[block.index] = (block.view, length, frames)
         return known[2]
 
-    def _send(self, message: bytes, payload: memoryview | zmq.Frame | None) -> None:
+    def _send(self, message: bytes, payload: Sequence[memoryview | zmq.Frame]) -> None:
         try:
             if self._to is not None:
                 self._socket.send(self._to, _MORE)
-            if payload is None:
+            if not payload:
                 self._socket.send(message, _NOBLOCK)
-            else:
-                self._socket.send(message, _MORE)
-                self._socket.send(payload, _NOBLOCK)
+                return
+            self._socket.send(message, _MORE)
+            for part in payload[:-1]:
+                self._socket.send(part, _MORE)
+            self._socket.send(payload[-1], _NOBLOCK)
         except zmq.Again:
             raise Full from None
         except zmq.ZMQError:
@@ -201,13 +211,15 @@ def take(zmq_socket: zmq.Socket[Any]) -> list[zmq.Frame]:
     return parts
 
 
-def parse(parts: list[zmq.Frame]) -> tuple[bytes, memoryview, int, int, int]:
+def parse(parts: list[zmq.Frame]) -> tuple[bytes, memoryview | Parts, int, int, int]:
     """A message that came over ZeroMQ: itself, its payload, kind, block and released block."""
-    if not 1 <= len(parts) <= 2:
-        raise BadMessage(f"a message of {len(parts)} parts")
-    message = bytes(parts[0].buffer) if len(parts[0]) <= LARGEST_HEADER else b""
+    message = bytes(parts[0].buffer) if parts and len(parts[0]) <= LARGEST_HEADER else b""
     kind, _, block, released, length = split(message)
-    payload = parts[1].buffer if len(parts) == 2 else memoryview(b"")
+    if len(parts) != 1 + -(-length // LARGEST_PART):
+        raise BadMessage(f"{len(parts) - 1} parts for a payload of {length} bytes")
+    if length > LARGEST_PART:
+        return message, Parts([part.buffer for part in parts[1:]], length), kind, block, released
+    payload = parts[1].buffer if length else _NOTHING
     if len(payload) != length:
         raise BadMessage(f"a payload of {len(payload)} bytes that was said to have {length}")
     return message, payload, kind, block, released

@@ -170,7 +170,7 @@ class ParameterReader:
     def _hand_out(self, arrived: _Arrived, out: Mapping[str, np.ndarray] | None) -> Snapshot:
         frame, schema = arrived.frame, arrived.schema
         start = arrays_at(schema)
-        views = schema.layout(1).views(frame.payload[start:])
+        views = schema.layout(1).views(frame.whole()[start:])
         found = {name: view.reshape(view.shape[1:]) for name, view in views.items()}
         self._snapshots += 1
         self._bytes += len(frame.payload)
@@ -257,7 +257,7 @@ def _schema_in(frame: Frame) -> Schema:
     if not 0 < length <= len(frame.payload):
         raise BadMessage(f"a schema of {length} bytes")
     try:
-        schema = Schema.decode(bytes(frame.payload[:length]))
+        schema = Schema.decode(bytes(frame.whole()[:length]))
     except ValueError as error:
         raise BadMessage(str(error)) from None
     if schema.hash != frame.header.schema or not schema.fixed:

@@ -11,6 +11,7 @@ import numpy as np
 
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.messages import NO_BLOCK, BadMessage
+from callsheet.runtime.link.parts import Parts
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stream.lane import ITEMS
 from callsheet.runtime.stream.ledger import LARGEST, Track
@@ -31,7 +32,18 @@ _BUCKETS = 64
 class Piece:
     """Items of one frame that are to be copied."""
 
-    __slots__ = ("arrays", "at", "count", "frame", "sequence", "track", "version", "writer")
+    __slots__ = (
+        "arrays",
+        "at",
+        "count",
+        "frame",
+        "parts",
+        "sequence",
+        "starts",
+        "track",
+        "version",
+        "writer",
+    )
 
     def __init__(
         self,
@@ -44,7 +56,10 @@ class Piece:
         frame: Frame | None = None,
     ) -> None:
         self.arrays = arrays
-        """Of one item as it is, of several as `[item, ...]`."""
+        """Of one item as it is, of several as `[item, ...]`; empty when the item's bytes lie in `parts`."""
+        self.parts: Parts | None = None
+        self.starts: list[int] = []
+        """Where each array begins in them."""
         self.at = 0
         """The first item that is still to be copied."""
         self.count = count
@@ -75,7 +90,12 @@ class Source:
             raise BadMessage(f"{count} items with verb {header.verb}")
         if not 1 <= first <= LARGEST or not 0 <= header.version <= LARGEST:
             raise BadMessage(f"sequence {first} and version {header.version}")
-        piece = Piece(self._arrays(frame, schema), count, first, header.version, self.writer, track, frame)
+        scattered = frame.payload if count == 1 and isinstance(frame.payload, Parts) else None
+        arrays = [] if scattered else self._arrays(frame, schema)
+        piece = Piece(arrays, count, first, header.version, self.writer, track, frame)
+        if scattered:
+            piece.parts = scattered
+            piece.starts = [start for _, _, _, start in frame.layout(schema).places]
         behind = track.taken - first + 1
         if behind > 0:
             piece.at = min(count, behind)
@@ -87,7 +107,7 @@ class Source:
 
     def _arrays(self, frame: Frame, schema: Schema) -> list[np.ndarray]:
         """The arrays of a frame: a block that stays in its place needs to be looked at once only."""
-        header, payload = frame.header, frame.payload
+        header, payload = frame.header, frame.whole()
         memory = payload.obj
         known = self._views.get(frame.block)
         if (
@@ -126,7 +146,10 @@ class Filled:
             begin = piece.at
             end = min(piece.count, begin + size - at)
             if end > begin:
-                if piece.count == 1:
+                if piece.parts is not None:
+                    for array, start in zip(batch.row(at), piece.starts, strict=True):
+                        piece.parts.copy(start, array)
+                elif piece.count == 1:
                     for array, source in zip(batch.row(at), piece.arrays, strict=True):
                         array[...] = source
                 else:
@@ -137,7 +160,7 @@ class Filled:
             piece.at = end
             if end == piece.count:
                 backlog.popleft()
-                piece.arrays = []
+                piece.arrays, piece.parts = [], None
                 if piece.frame is not None:
                     piece.frame.release()
         self.count = at
