@@ -27,7 +27,11 @@ _GREETING = 0.05
 _FULL = 0.05
 """Seconds to wait when there are no descriptors: nothing tells when there are some again."""
 _MOST = 4096
-"""Tokens and half-open connections that are kept."""
+"""Tokens that are kept, and connections that the system holds until they are accepted."""
+_MOST_WAITING = 256
+"""Connections that have not proved themselves: with one more, the oldest is turned away."""
+_AT_ONCE = 64
+"""Connections that are accepted before the listener sees to its links again: anyone may connect, as fast as it can."""
 
 
 def host_identity() -> str:
@@ -130,26 +134,25 @@ class Door:
         """Challenge those who knock; their descriptors, to be watched. When there are no descriptors left, those who
         have not proved themselves make room: anyone may knock, and must not be able to end the listener."""
         found: set[int] = set()
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                try:
-                    connection, _ = self.socket.accept()
-                except BlockingIOError:
-                    raise
-                except OSError:
-                    if not self._waiting:
-                        time.sleep(_FULL)
-                        return found
-                    oldest = next(iter(self._waiting))
-                    found.discard(oldest)
-                    self._turn_away(oldest)
-                    continue
-                connection.setblocking(False)
-                challenge = secrets.token_bytes(NONCE)
-                with contextlib.suppress(OSError):
-                    connection.send(challenge)
-                self._waiting[connection.fileno()] = (connection, challenge, time.monotonic() + _PATIENCE)
-                found.add(connection.fileno())
+        for _ in range(_AT_ONCE):
+            try:
+                connection, _ = self.socket.accept()
+            except BlockingIOError:
+                break
+            except OSError:
+                if not self._waiting:
+                    time.sleep(_FULL)
+                    break
+                self._turn_away_oldest(found)
+                continue
+            if len(self._waiting) >= _MOST_WAITING:
+                self._turn_away_oldest(found)
+            connection.setblocking(False)
+            challenge = secrets.token_bytes(NONCE)
+            with contextlib.suppress(OSError):
+                connection.send(challenge)
+            self._waiting[connection.fileno()] = (connection, challenge, time.monotonic() + _PATIENCE)
+            found.add(connection.fileno())
         return found
 
     def waits(self, fd: int) -> bool:
@@ -177,8 +180,13 @@ class Door:
         """Turn those away who say nothing."""
         now = time.monotonic()
         for fd, (_, _, until) in list(self._waiting.items()):
-            if until < now or len(self._waiting) > _MOST:
+            if until < now:
                 self._turn_away(fd)
+
+    def _turn_away_oldest(self, found: set[int]) -> None:
+        oldest = next(iter(self._waiting))
+        found.discard(oldest)
+        self._turn_away(oldest)
 
     def _turn_away(self, fd: int) -> None:
         connection, _, _ = self._waiting.pop(fd)

@@ -1,4 +1,4 @@
-"""ZeroMQ's sockets for a process: encrypted, with a doorkeeper that admits the run's own links alone."""
+"""ZeroMQ's sockets for a process: encrypted, and open to the run's own links alone."""
 
 from __future__ import annotations
 
@@ -12,63 +12,28 @@ from typing import Any
 import zmq
 
 from callsheet.runtime.keys import Keys
-from callsheet.runtime.link.messages import LARGEST_HEADER, LARGEST_PAYLOAD
+from callsheet.runtime.link.admission import Admission, raise_descriptor_limit
+from callsheet.runtime.link.messages import LARGEST_PART
 from callsheet.runtime.link.pages import keep_what_is_freed
 
 log = logging.getLogger("callsheet.runtime")
 _DOMAIN = b"callsheet"
-_ADDRESS = "inproc://zeromq.zap.01"
-_LEAVE = b"leave"
 _BUFFER = 1 << 20
 """Bytes that the system holds for each direction of a connection: it hands large arrays on in fewer pieces than with
 buffers that grow by themselves, and what a slow reader's connections hold is bounded."""
 _THREADS = min(4, os.cpu_count() or 1)
 """That carry, encrypt and decrypt: many writers of one reader are not kept waiting by one thread."""
+_ENVELOPE = 1024
+"""Bytes that encryption adds to a part, and more than enough."""
 _HEARTBEAT = 1000
 _PATIENCE = 4000
 """Milliseconds without a sign of life after which a connection is given up."""
-
-
-class Doorkeeper(threading.Thread):
-    """Answers ZeroMQ's question whether a key may come in: CURVE alone lets any client speak to a server it knows."""
-
-    def __init__(self, context: zmq.Context[Any], allowed: bytes) -> None:
-        super().__init__(name="callsheet-doorkeeper", daemon=True)
-        self._allowed = allowed
-        self.refused = 0
-        self._socket = context.socket(zmq.REP)
-        self._socket.linger = 0
-        self._socket.bind(_ADDRESS)
-
-    def run(self) -> None:
-        """Answer until the context ends."""
-        try:
-            while True:
-                parts = self._socket.recv_multipart()
-                if parts == [_LEAVE]:
-                    break
-                version, request, _, address, _, mechanism, *credentials = parts
-                known = mechanism == b"CURVE" and credentials == [self._allowed]
-                if not known:
-                    self.refused += 1
-                    if self.refused == 1:
-                        log.warning(
-                            "refused %s: it does not have this run's key", address.decode(errors="replace")
-                        )
-                status = [b"200", b"OK"] if known else [b"400", b"not a key of this run"]
-                self._socket.send_multipart([version, request, *status, b"", b""])
-        except (zmq.ZMQError, ValueError):
-            log.exception("the doorkeeper went away: nobody new is admitted")
-        finally:
-            self._socket.close(0)
-
-    def leave(self, context: zmq.Context[Any]) -> None:
-        """End the thread."""
-        with context.socket(zmq.REQ) as speaker:
-            speaker.linger = 1000
-            speaker.connect(_ADDRESS)
-            speaker.send(_LEAVE)
-            self.join(5)
+_CONNECT = 3000
+"""Milliseconds that the system has for a connection; then it is asked anew, by a packet that may get through."""
+_HANDSHAKE = 15_000
+"""Milliseconds that both sides have to shake hands: when a thousand actors join at once, that takes a while."""
+_BACKLOG = 4096
+"""Connections that the system may hold until ZeroMQ accepts them."""
 
 
 class _Open:
@@ -77,13 +42,13 @@ class _Open:
 
     def __init__(self) -> None:
         self.context: zmq.Context[Any] | None = None
-        self.doorkeeper: Doorkeeper | None = None
+        self.admission: Admission | None = None
         self.sockets: list[zmq.Socket[Any]] = []
 
     def close(self) -> None:
         if self.context is not None:
-            if self.doorkeeper is not None:
-                self.doorkeeper.leave(self.context)
+            if self.admission is not None:
+                self.admission.leave()
             self.context.destroy(0)
 
     def dropped(self) -> None:
@@ -108,23 +73,28 @@ class Sockets:
     @property
     def refused(self) -> int:
         """How many were turned away for want of the key."""
-        return self._open.doorkeeper.refused if self._open.doorkeeper else 0
+        return self._open.admission.refused if self._open.admission else 0
 
     def listener(self, address: str) -> zmq.Socket[Any]:
         """A socket for an endpoint that is bound."""
         made = self._socket(zmq.ROUTER, address)
         made.router_mandatory = True
+        made.backlog = _BACKLOG
+        with self._lock:
+            if self._open.admission is None:
+                self._open.admission = self._admission()
+            self._open.admission.watch(made)
         if self._keys:
-            public, secret = self._keys.listener
-            with self._lock:
-                if self._open.doorkeeper is None:
-                    from zmq.utils import z85
-
-                    self._open.doorkeeper = Doorkeeper(self._the_context(), z85.decode(self._keys.link[0]))
-                    self._open.doorkeeper.start()
             made.curve_server = True
-            made.curve_publickey, made.curve_secretkey = public, secret
+            made.curve_publickey, made.curve_secretkey = self._keys.listener
             made.zap_domain = _DOMAIN
+        return made
+
+    def _admission(self) -> Admission:
+        from zmq.utils import z85
+
+        made = Admission(self._the_context(), z85.decode(self._keys.link[0]) if self._keys else None)
+        made.start()
         return made
 
     def link(self, address: str) -> zmq.Socket[Any]:
@@ -132,6 +102,7 @@ class Sockets:
         made = self._socket(zmq.DEALER, address)
         made.reconnect_ivl = 50
         made.reconnect_ivl_max = 500
+        made.connect_timeout = _CONNECT
         if self._keys:
             made.curve_publickey, made.curve_secretkey = self._keys.link
             made.curve_serverkey = self._keys.listener[0]
@@ -140,6 +111,7 @@ class Sockets:
     def _the_context(self) -> zmq.Context[Any]:
         if self._open.context is None:
             keep_what_is_freed()
+            raise_descriptor_limit()
             self._open.context = zmq.Context(_THREADS)
             self._open.context.max_sockets = 4096
         return self._open.context
@@ -152,9 +124,9 @@ class Sockets:
         made.ipv6 = address.startswith("[")
         made.sndhwm = made.rcvhwm = 1000  # messages; the blocks in flight bound their bytes
         made.sndbuf = made.rcvbuf = _BUFFER
-        made.maxmsgsize = LARGEST_PAYLOAD + LARGEST_HEADER
+        made.maxmsgsize = LARGEST_PART + _ENVELOPE
         made.heartbeat_ivl, made.heartbeat_timeout = _HEARTBEAT, _PATIENCE
-        made.handshake_ivl = _PATIENCE
+        made.handshake_ivl = _HANDSHAKE
         return made
 
     def close(self) -> None:

@@ -30,6 +30,8 @@ from callsheet.runtime.stop import Stopping
 log = logging.getLogger("callsheet.runtime")
 _MOST_KEPT = 8
 """Snapshots that one reader has and has not given back: it shows one, has another, and waits for a third."""
+_CLOSE = 10.0
+"""Seconds that the thread has to end."""
 
 
 @dataclass
@@ -231,7 +233,10 @@ class ParameterServer:
         with self._publishing:
             self._closed = True
             self._listener.wake()
-            self._thread.join()
+            self._thread.join(_CLOSE)
+            if self._thread.is_alive():
+                log.warning("the thread that serves parameters did not end within %.0f s", _CLOSE)
+                return  # its memory stays: it may be in use
             self._shelf.close()
             self._context.measuring.ended(self.counts)
 
