@@ -16,12 +16,14 @@ from callsheet.runtime.context import Context
 from callsheet.runtime.link import messages as m
 from callsheet.runtime.link.blocks import CAN_SHARE
 from callsheet.runtime.link.door import Entry, host_identity
+from callsheet.runtime.link.parts import Parts
 from callsheet.runtime.link.wires import Full, Lost, MemoryWire, NetworkWire, parse, take
 from callsheet.runtime.schema import Schema
 
 log = logging.getLogger("callsheet.runtime")
 _EVENTS = (
-    zmq.EVENT_DISCONNECTED
+    zmq.EVENT_CONNECTED
+    | zmq.EVENT_DISCONNECTED
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -31,8 +33,11 @@ _SAY_AFTER = 5.0
 _SAY_AGAIN = 60.0
 _ASK = 2.0
 """Seconds between two questions whether the listener still knows us."""
-_PATIENCE = 3.0
-"""Seconds between a connection and its welcome, before another try."""
+_PATIENCE = 60.0
+"""Seconds that a try is given. A listener may be busy, or have a thousand others to welcome: who starts over only makes
+that longer. When the connection breaks, another try is made at once."""
+_QUICK = 2.0
+"""Seconds within which a listener hangs up on a key that it does not know; later, it had no time for the handshake."""
 
 
 class Refused(CallsheetError):
@@ -66,9 +71,9 @@ class NetworkEnd(NetworkWire):
         if heeds_stop:
             self._poll.register(self._stop, select.POLLIN)
         self.handshake_failed = False
-        self._asked = time.monotonic()
+        self._asked = self._connected = time.monotonic()
 
-    def receive(self) -> tuple[bytes, memoryview, int, int, int] | None:
+    def receive(self) -> tuple[bytes, memoryview | Parts, int, int, int] | None:
         """The next message; None when there is none now."""
         try:
             return parse(take(self.zmq)) if _readable(self.zmq) else None
@@ -92,9 +97,15 @@ class NetworkEnd(NetworkWire):
             self._asked = now
             with contextlib.suppress(Full):
                 self.send(m.encode(m.ALIVE))
-        if _readable(self.monitor) and not (reads and _readable(self.zmq)):
+        while _readable(self.monitor) and not (reads and _readable(self.zmq)):
             event = recv_monitor_message(self.monitor, zmq.NOBLOCK)["event"]
-            self.handshake_failed = event != zmq.EVENT_DISCONNECTED
+            if event == zmq.EVENT_CONNECTED:
+                self._connected = now
+                continue
+            quick = now - self._connected < _QUICK
+            self.handshake_failed = event != zmq.EVENT_DISCONNECTED and (
+                quick or event != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+            )
             raise Lost
 
     def ignore_stop(self) -> None:
@@ -248,7 +259,7 @@ class Dialler:
                     end.look()  # who tries in small steps never waits, and would not notice that it broke
                     self.reason = f"nobody answers at {self.address}"
                     return None
-                end.wait(min(left, _PATIENCE))
+                end.wait(left)
                 continue
             message, _, kind, _, _ = found
             if kind == m.WELCOME:

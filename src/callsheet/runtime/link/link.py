@@ -6,6 +6,7 @@ flight when a connection breaks is sent again on the next one, in its order.
 
 from __future__ import annotations
 
+import random
 import select
 import time
 from collections import deque
@@ -264,17 +265,21 @@ class Link:
         return release
 
     def _dial(self, deadline: Deadline) -> None:
-        if self._backoff and self._dialler.heeds_stop:
-            self.context.stop.sleep(deadline.left(self._backoff))
-        elif self._backoff:
-            time.sleep(deadline.left(self._backoff))
-        if not self._try(time.monotonic() + deadline.left(_TRY)):
+        spread = random.uniform(0.5, 1.5)  # noqa: S311 - many lose the same listener at once
+        wait = deadline.left(self._backoff * spread)
+        if wait and self._dialler.heeds_stop:
+            self.context.stop.sleep(wait)
+        elif wait:
+            time.sleep(wait)
+        if self._try(time.monotonic() + deadline.left(_TRY)):
+            return
+        if not self._dialler.under_way:
             self._backoff = min(_SLOWEST, max(0.05, self._backoff * 2))
-            if deadline.passed:  # the try goes on in the next call: a busy listener may need longer than one
-                raise TimedOut(
-                    f"no connection to {self._dialler.endpoint} at {self.address}: {self._dialler.reason}",
-                    fix="is the process that binds it running? See `callsheet status`",
-                )
+        if deadline.passed:  # the try goes on in the next call: a busy listener may need longer than one
+            raise TimedOut(
+                f"no connection to {self._dialler.endpoint} at {self.address}: {self._dialler.reason}",
+                fix="is the process that binds it running? See `callsheet status`",
+            )
 
     def _try(self, until: float) -> bool:
         found = self._dialler.dial(self._body(), until)

@@ -19,6 +19,7 @@ from callsheet.runtime.link import messages as m
 from callsheet.runtime.link.blocks import CAN_SHARE
 from callsheet.runtime.link.door import Door, host_identity
 from callsheet.runtime.link.frame import Frame
+from callsheet.runtime.link.parts import Parts
 from callsheet.runtime.link.pattern import LONGEST_REASON, Counts, Noted, Pattern, Refuse
 from callsheet.runtime.link.peer import LARGE, Peer
 from callsheet.runtime.link.wires import Full, Lost, MemoryWire, NetworkWire, parse, take
@@ -33,9 +34,9 @@ _LINGER = 0.001
 """Seconds for which blocks that are done with are collected: a peer has others meanwhile, and one message gives many back."""
 _POLLIN = int(zmq.POLLIN)
 _AT_ONCE = 64
-"""Messages that are taken from one peer before the next has its turn."""
-_HELLOS_AT_ONCE = 8
-"""Of those, how many may be hellos: reading a large schema takes as long as hundreds of other messages."""
+"""Messages with arrays that are taken from one peer, or from the network, before others have their turn."""
+_TURN = 0.02
+"""Seconds for which the network has its turn at most: of a thousand who say hello, all should be heard."""
 
 
 @dataclass
@@ -222,10 +223,8 @@ class Listener:
             self.expel(peer, str(error))
 
     def _take_network(self) -> None:
-        hellos = 0
-        for _ in range(_AT_ONCE):
-            if hellos >= _HELLOS_AT_ONCE:
-                return
+        over, most = time.monotonic() + _TURN, len(self._ready) + _AT_ONCE
+        while len(self._ready) < most and time.monotonic() < over:
             try:
                 parts = take(self._router)
             except zmq.Again:
@@ -236,12 +235,12 @@ class Listener:
             try:
                 message, payload, kind, block, released = parse(parts[1:])
                 if kind == m.HELLO:
-                    hellos += 1
                     self._hello(route, m.hello_of(message))
                 elif peer is None:
                     self._answer(route, m.encode(m.REFUSAL, m.Refusal("say hello first", again=True)))
                 elif peer.wire.by_memory:
-                    raise m.BadMessage("a message by the network after it went to memory")
+                    if kind != m.ALIVE:  # which it may have said while it waited for its memory
+                        raise m.BadMessage("a message by the network after it went to memory")
                 else:
                     self._message(peer, message, payload, kind, block, released)
             except m.BadMessage as error:
@@ -254,7 +253,7 @@ class Listener:
         self,
         peer: Peer,
         message: bytes | memoryview,
-        payload: memoryview,
+        payload: memoryview | Parts,
         kind: int,
         block: int,
         released: int,
@@ -293,19 +292,21 @@ class Listener:
             reason = no.reason[:LONGEST_REASON]
             self._answer(route, m.encode(m.REFUSAL, m.Refusal(reason, no.again, theirs)))
             return
-        # One connection is one link: under another name it is not the old one any more.
-        for old in (self._peers.by_name.get(hello.name), self._peers.by_route.get(route)):
-            if old is not None:
-                self.drop(old)
         peer = Peer(self, hello, schema, NetworkWire(self._router, route), route)
-        self._peers.by_name[hello.name] = self._peers.by_route[route] = peer
         near = self._door is not None and hello.host == host_identity() != ""
         takes = self._pattern.takes()
         welcome = m.Welcome(m.PROTOCOL, self.context.incarnation, self.window, body=body)
         welcome.schema = takes.encoded if takes else b""
         if self._door is not None and near:
             welcome.socket, welcome.token = self._door.name, self._door.expect(peer)
-        self._answer(route, m.encode(m.WELCOME, welcome))
+        if not self._answer(route, m.encode(m.WELCOME, welcome)):
+            peer.close()  # it gave up and is gone; its next try may be here already
+            return
+        # One connection is one link: under another name it is not the old one any more.
+        for old in (self._peers.by_name.get(hello.name), self._peers.by_route.get(route)):
+            if old is not None:
+                self.drop(old)
+        self._peers.by_name[hello.name] = self._peers.by_route[route] = peer
 
     def _check(self, hello: m.Hello) -> Schema | None:
         if hello.oldest > m.PROTOCOL or hello.protocol < m.OLDEST:
@@ -332,10 +333,13 @@ class Listener:
         except ValueError as error:
             raise Refuse(str(error)) from None
 
-    def _answer(self, route: bytes, message: bytes) -> None:
-        with contextlib.suppress(zmq.ZMQError):  # it has gone already
-            self._router.send_multipart([route, message], zmq.NOBLOCK)
+    def _answer(self, route: bytes, message: bytes) -> bool:
         self._touched = True
+        try:
+            self._router.send_multipart([route, message], zmq.NOBLOCK)
+        except zmq.ZMQError:
+            return False  # it has gone already
+        return True
 
     def _refused(self, why: str) -> None:
         self.counts.refused += 1
