@@ -100,6 +100,12 @@ def test_a_problem_reads_as_place_path_message_and_fix(tmp_path: Path) -> None:
         ("podPatch: text", "podPatch", "where a mapping is expected", "key: value"),
         ("containerPatch: []", "containerPatch", "where a mapping is expected", "key: value"),
         ("resources: {limits: {cpu: 1.50}}", "resources.limits.cpu", "1.50 is not", 'quote it: "1.50"'),
+        (
+            "resources: {limits: {nvidia.com/gpu: 1.5}}",
+            "resources.limits['nvidia.com/gpu']",
+            "1.5 is not",
+            "nvidia.com/gpu comes in whole numbers: write 1, 2, ...",
+        ),
         ("resources: {limits: {memory: 1GiB}}", "resources.limits.memory", "'1GiB' is not", "10Gi"),
         ("terminationGracePeriod: 30", "terminationGracePeriod", "number 30 is not a duration", "30s"),
         ("ports: []", "ports", "unknown key 'ports'", "write binds:"),

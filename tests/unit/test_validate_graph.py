@@ -450,6 +450,12 @@ def test_gpus_are_whole(amount: str) -> None:
     assert "whole number of GPUs" in problem.message
 
 
+def test_what_is_counted_is_whole() -> None:
+    problem = one({"name": "a", "resources": {"requests": {"vendor.example/fpga": "500m"}}})
+    assert "500m is not a whole number of vendor.example/fpga" in problem.message
+    assert "500m" in one({"name": "a", "resources": {"limits": {"amd.com/gpu": "500m"}}}).message
+
+
 def test_a_request_is_not_more_than_its_limit() -> None:
     resources = {"requests": {"cpu": "1500m", "memory": "1Gi"}, "limits": {"cpu": 1, "memory": "1024Mi"}}
     assert one({"name": "a", "resources": resources}).path == "spec.roles[a].resources.requests.cpu"

@@ -12,7 +12,7 @@ from callsheet import contract
 from callsheet.plan.check_base import Mistake, Site, Subject, listed, meant, repeated
 from callsheet.plan.check_names import is_object_name
 from callsheet.spec.kubernetes import EnvFromSource, EnvSource, EnvVar, Probe, ResourceFieldRef, Volume
-from callsheet.spec.quantity import parse_quantity
+from callsheet.spec.quantity import is_counted, parse_quantity
 from callsheet.spec.tree import Loc
 
 STORAGE_SCHEMES = ("s3", "gs", "az", "file", "pvc")
@@ -179,10 +179,11 @@ def _mounts(it: Subject, site: Site) -> Iterator[Mistake]:
 def _resources(site: Site) -> Iterator[Mistake]:
     resources = site.container.resources
     for key, amounts in (("requests", resources.requests), ("limits", resources.limits)):
-        gpus = amounts.get(contract.GPU_RESOURCE)
-        if gpus is not None and parse_quantity(gpus) % 1:
-            loc = (*site.loc, "resources", key, contract.GPU_RESOURCE)
-            yield Mistake(loc, f"{gpus} is not a whole number of GPUs", "write 1, 2, ...")
+        for name, amount in amounts.items():
+            if is_counted(name) and parse_quantity(amount) % 1:
+                what = "GPUs" if name == contract.GPU_RESOURCE else name
+                loc = (*site.loc, "resources", key, name)
+                yield Mistake(loc, f"{amount} is not a whole number of {what}", "write 1, 2, ...")
     for name, asked in resources.requests.items():
         most = resources.limits.get(name)
         if most is not None and parse_quantity(asked) > parse_quantity(most):

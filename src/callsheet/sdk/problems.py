@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from callsheet.errors import Problem
+from callsheet.spec.quantity import instead_of_float
 
 
 def problems_in(error: ValidationError, cls: type[BaseModel], where: str) -> list[Problem]:
@@ -43,6 +44,8 @@ def _say(details: ErrorDetails, cls: type[BaseModel]) -> tuple[str, str]:
         return f"{value!r} is neither True nor False", "write True or False"
     if kind == "literal_error":
         return f"{value!r} is not possible here", f"write one of {context['expected']}"
+    if kind == "quantity" and isinstance(value, float):
+        return details["msg"], instead_of_float(str(last), str(value))
     if "fix" in context:
         return details["msg"], str(context["fix"])
     return f"{value!r}: {details['msg'][:1].lower()}{details['msg'][1:]}", ""

@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 from callsheet.spec import tree
 from callsheet.spec.experiment import LABEL_PATTERN, LABEL_RULE
 from callsheet.spec.fields import keys, model_at, models
+from callsheet.spec.quantity import instead_of_float
 from callsheet.spec.scalars import resolve_plain
 from callsheet.spec.tree import Fields, Items, Loc, Node, Scalar
 
@@ -105,7 +106,7 @@ def _finding(root: Node, loc: Loc, errors: list[ErrorDetails]) -> Finding:
         return Finding(loc, f"{loc[-1]} is empty", "give at least one")
     fix = str(context.get("fix", ""))
     if kind == "quantity" and isinstance(node, Scalar) and isinstance(node.value, float):
-        fix = f'quote it: "{node.text}"'
+        fix = instead_of_float(str(loc[-1]), node.text)
     return Finding(loc, error["msg"] if not isinstance(node, Scalar) else _reworded(error["msg"], node), fix)
 
 

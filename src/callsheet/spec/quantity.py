@@ -43,6 +43,18 @@ def parse_quantity(text: str) -> Decimal:
     return Decimal(number) * _SUFFIX[suffix]
 
 
+def is_counted(resource: str) -> bool:
+    """Whether Kubernetes takes whole numbers alone of it: devices and the like, such as ``nvidia.com/gpu``."""
+    return "/" in resource and "kubernetes.io/" not in resource
+
+
+def instead_of_float(resource: str, text: str) -> str:
+    """What to write where YAML or Python read a number with a fraction."""
+    if is_counted(resource):
+        return f"{resource} comes in whole numbers: write 1, 2, ..."
+    return f'quote it: "{text}"'
+
+
 def parse_duration(text: str) -> float:
     """Seconds in a duration: ``parse_duration("1h30m") == 5400.0``."""
     match = _DURATION.fullmatch(text)
