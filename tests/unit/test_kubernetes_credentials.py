@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
+import httpx2
 import pytest
 import yaml
 
+from callsheet.backends.kubernetes import credentials
 from callsheet.backends.kubernetes.api import Api
 from callsheet.backends.kubernetes.credentials import trust
 from callsheet.backends.kubernetes.refusals import Refused, Unreachable
@@ -177,6 +179,45 @@ def test_a_program_that_fails_is_named_with_what_it_said(
     assert caught.value.fix == "log in again"
 
 
+def test_a_program_that_never_ends_is_killed_and_named(
+    config: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "LOGIN", 1.0)
+    code = "import os, pathlib, time; pathlib.Path(__file__).with_name('pid').write_text(str(os.getpid())); time.sleep(600)"
+    with pytest.raises(UserError, match="did not end within 1 s and was killed") as caught:
+        user(config, server, exec=program(config, code)).objects("Pod")
+    assert f"{sys.executable} {config.with_name('login.py')}" in caught.value.fix
+    assert not Path("/proc", config.with_name("pid").read_text()).exists()
+
+
+def test_who_holds_a_good_token_does_not_wait_for_another_who_fetches_one() -> None:
+    fetching, go_on = Event(), Event()
+    fetched = iter([credentials.Fetched("first"), credentials.Fetched("second")])
+
+    def fetch() -> credentials.Fetched:
+        one = next(fetched)
+        if one.token == "second":
+            fetching.set()
+            assert go_on.wait(30)
+        return one
+
+    renewed = credentials.Renewed(fetch)
+
+    def ask() -> tuple[Any, httpx2.Request]:
+        flow = renewed.sync_auth_flow(httpx2.Request("GET", "http://cluster.invalid"))
+        return flow, next(flow)
+
+    flow, request = ask()
+    refused = httpx2.Response(401, request=request)
+    with ThreadPoolExecutor(2) as pool:
+        again = pool.submit(flow.send, refused)
+        assert fetching.wait(30)
+        _, other = pool.submit(ask).result(30)
+        assert other.headers["Authorization"] == "Bearer first"
+        go_on.set()
+        assert again.result(30).headers["Authorization"] == "Bearer second"
+
+
 def test_a_program_that_is_not_there_is_told_with_its_owners_hint(config: Path, server: Server) -> None:
     how = program(config, "", installHint="get it from the cloud's shop") | {"command": "no-such-login"}
     with pytest.raises(UserError, match="no-such-login, which gives your credentials") as caught:
@@ -196,10 +237,14 @@ def test_what_cannot_be_used_is_told_before_anything_is_asked(config: Path, serv
     assert server.asked == []
 
 
-def test_a_clients_key_lies_in_no_file_that_others_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clients_key_lies_in_no_file_that_others_can_read_or_a_kill_leaves_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen = []
 
-    def load(_: ssl.SSLContext, file: Path) -> None:
+    def load(_: ssl.SSLContext, name: str) -> None:
+        file = Path(name)
+        assert str(file.readlink()).startswith("/memfd:")
         seen.append((file, stat.S_IMODE(file.stat().st_mode), file.read_text()))
 
     monkeypatch.setattr("ssl.SSLContext.load_cert_chain", load)

@@ -6,11 +6,14 @@ import base64
 import binascii
 import json
 import os
+import shlex
 import ssl
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,8 @@ import httpx2
 
 from callsheet.errors import UserError
 
+LOGIN = 120.0
+"""Seconds that a program may take to give credentials: it may ask people to log in in their browser."""
 _EXEC = "client.authentication.k8s.io/"
 _SEE = "see: kubectl config view"
 _TOLD = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url")
@@ -64,12 +69,24 @@ def trust(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext
 
 def _show(context: ssl.SSLContext, certificate: str, key: str) -> None:
     """Show this certificate to the cluster from now on."""
-    # The interpreter takes them from files alone: one that only we can read, for a moment.
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "client.pem")
-        file.touch(mode=0o600)
-        file.write_text(f"{certificate}\n{key}")
+    with _file_of(f"{certificate}\n{key}".encode()) as file:
         context.load_cert_chain(file)
+
+
+@contextmanager
+def _file_of(secret: bytes) -> Iterator[str]:
+    """The interpreter takes keys from files alone: one that only we can read, and that a kill does not leave behind."""
+    if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
+        with open(os.memfd_create("client.pem"), "wb") as memory:
+            os.fchmod(memory.fileno(), 0o600)
+            memory.write(secret)
+            memory.flush()
+            yield f"/proc/self/fd/{memory.fileno()}"
+        return
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(secret)
+        file.flush()
+        yield file.name
 
 
 def _text(part: Mapping[str, Any], key: str) -> str | None:
@@ -132,6 +149,7 @@ class Renewed(httpx2.Auth):
     def __init__(self, fetch: Callable[[], Fetched]) -> None:
         self._fetch = fetch
         self._held: Fetched | None = None
+        self._fetching: Future[Fetched] | None = None
         self._lock = threading.Lock()
 
     def sync_auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response]:
@@ -142,13 +160,35 @@ class Renewed(httpx2.Auth):
             yield request
 
     def _show(self, request: httpx2.Request, refused: Fetched | None) -> Fetched:
-        """Something other than what was refused; requests that meet here at once fetch it once."""
+        """Something other than what was refused; requests that meet here at once fetch it once. Who holds something
+        that was not refused does not wait for others who fetch."""
+        mine: Future[Fetched] | None = None
         with self._lock:
-            if self._held is None or self._held is refused:
-                self._held = self._fetch()
-            if self._held.token:
-                request.headers["Authorization"] = f"Bearer {self._held.token}"
-            return self._held
+            held = self._held if self._held is not refused else None
+            waited = self._fetching
+            if held is None and waited is None:
+                mine = self._fetching = waited = Future()
+        if mine is not None:
+            self._fetch_for(mine)
+        if held is None and waited is not None:
+            held = waited.result()
+        assert held is not None
+        if held.token:
+            request.headers["Authorization"] = f"Bearer {held.token}"
+        return held
+
+    def _fetch_for(self, asked: Future[Fetched]) -> None:
+        """Outside the lock: it may take long, and it ends."""
+        try:
+            fetched = self._fetch()
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            with self._lock:
+                self._fetching = None
+            asked.set_exception(error)
+        else:
+            with self._lock:
+                self._held, self._fetching = fetched, None
+            asked.set_result(fetched)
 
 
 class TokenFile:
@@ -215,8 +255,18 @@ class Program:
         name = self._command[0]
         try:
             done = subprocess.run(
-                self._command, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False
+                self._command,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                timeout=LOGIN,
             )
+        except subprocess.TimeoutExpired:
+            raise UserError(
+                f"{name}, which gives your credentials, did not end within {LOGIN:.0f} s and was killed",
+                fix=f"run it by hand to see what it waits for: {shlex.join(self._command)}",
+            ) from None
         except OSError as error:
             raise UserError(
                 f"{name}, which gives your credentials, cannot be started: {error.strerror}",
