@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callsheet.backends.base import LogQuery
-from callsheet.backends.kubernetes import following, names
+from callsheet.backends.kubernetes import following, names, stream
 from callsheet.backends.kubernetes.api import Api
 from callsheet.backends.kubernetes.following import Following, Stamped, pause_after
 from callsheet.backends.kubernetes.refusals import Refused
@@ -35,6 +35,8 @@ POD: dict[str, Any] = {
 TOO_MANY = "failed to create fsnotify watcher: too many open files"
 BREAK = None
 """The connection is cut."""
+SILENCE = "silence"
+"""Nothing comes any more, and the connection stays."""
 
 
 def stamp(number: int) -> str:
@@ -56,6 +58,7 @@ class Server(ThreadingHTTPServer):
         self.phase = "Running"
         self.flood = False
         self.sent = 0
+        self.over = threading.Event()
 
     @property
     def url(self) -> str:
@@ -84,6 +87,10 @@ class Handler(BaseHTTPRequestHandler):
             if text is BREAK:
                 self.close_connection = True
                 return self.connection.shutdown(2)
+            if text is SILENCE:
+                self.close_connection = True
+                self.server.over.wait(60)
+                return None
             self.chunk(text)
         return self.chunk("")
 
@@ -119,6 +126,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     with Server() as made:
         threading.Thread(target=made.serve_forever, daemon=True).start()
         yield made
+        made.over.set()
         made.shutdown()
 
 
@@ -215,6 +223,31 @@ def test_a_proxy_is_asked_where_the_user_has_one(
     monkeypatch.setenv("HTTP_PROXY", server.url)
     server.answers = [[stamped(1), BREAK], [stamped(1, 2)]]
     assert follow(connect("http://cluster.invalid:6443")) == steps(1, 2)
+
+
+def test_a_log_that_is_silent_behind_a_proxy_is_asked_for_anew_and_no_line_is_lost_or_double(
+    server: Server, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", server.url)
+    monkeypatch.setattr(stream, "QUIET", 0.3)
+    server.answers = [[stamped(1, 2), SILENCE], [stamped(2), SILENCE], [stamped(2, 3)]]
+    assert follow(connect("http://cluster.invalid:6443")) == steps(1, 2, 3)
+    assert [asked.get("sinceTime") for asked in server.asked] == [None, stamp(2), stamp(2)]
+
+
+def test_a_log_that_was_silent_from_the_start_is_asked_for_from_there_on(
+    server: Server, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the new lines were asked for: those that come between two connections are new too."""
+    monkeypatch.setenv("HTTP_PROXY", server.url)
+    monkeypatch.setattr(stream, "QUIET", 0.3)
+    server.answers = [[SILENCE], [SILENCE], [stamped(1)]]
+    assert follow(connect("http://cluster.invalid:6443"), tail=0) == steps(1)
+    first, *others = server.asked
+    assert first["tailLines"] == "0"
+    assert [("tailLines" in asked, int(asked["sinceSeconds"]) >= 1) for asked in others] == [
+        (False, True)
+    ] * 2
 
 
 def test_a_slow_reader_holds_the_stream_back_and_one_that_leaves_ends_it(

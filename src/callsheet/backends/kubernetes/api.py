@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from callsheet.backends.kubernetes import names, stream
 from callsheet.backends.kubernetes.connect import Connection, connect
-from callsheet.backends.kubernetes.refusals import Refused, Unreachable, refusal, status_text
+from callsheet.backends.kubernetes.refusals import Quiet, Refused, Unreachable, refusal, status_text
 from callsheet.errors import UserError
 
 if TYPE_CHECKING:
@@ -149,14 +149,16 @@ class Api:
         with self._errors(what):
             import httpx2
 
-            # A container that is silent for hours is not a lost connection; a lost one is found by the kernel.
-            timeout = httpx2.Timeout(15.0, read=None) if follow else httpx2.Timeout(60.0)
+            timeout = httpx2.Timeout(stream.OPENING, read=stream.QUIET) if follow else httpx2.Timeout(60.0)
             path = f"{self._path('Pod', pod)}/log"
             with self._http.stream("GET", path, params=dict(params), timeout=timeout) as response:
                 if response.status_code >= 400:
                     response.read()
                     raise self._refusal(response.status_code, response.content, what)
-                yield from response.iter_bytes()
+                try:
+                    yield from response.iter_bytes()
+                except httpx2.ReadTimeout:
+                    raise Quiet(f"the log of the pod {pod} was silent", fix="ask for it anew") from None
 
     async def follow(self, pod: str, params: Mapping[str, str]) -> AsyncIterator[bytes]:
         """The same for an event loop that reads many logs at once."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import queue
 import re
 import threading
@@ -22,7 +23,7 @@ from callsheet.backends.base import LogQuery
 from callsheet.backends.kubernetes.api import Api, Object
 from callsheet.backends.kubernetes.logs import LINE_END, Source, sources, window_of
 from callsheet.backends.kubernetes.reasons import uid
-from callsheet.backends.kubernetes.refusals import Refused, Unreachable
+from callsheet.backends.kubernetes.refusals import Quiet, Refused, Unreachable
 from callsheet.backends.pieces import LogPiece
 
 LOOK = 1.0
@@ -116,15 +117,25 @@ class Following:
     async def _follow(self, source: Source, window: dict[str, str]) -> None:
         """Lines of one container from its begin to its pod's end, each once."""
         stamped = Stamped()
+        quiet: float | None = None
         while True:
+            began = time.monotonic()
             params = {"container": source.container, "follow": "true", "timestamps": "true"}
-            params |= {"sinceTime": stamped.last.decode()} if stamped.last else window
+            if stamped.last:
+                params["sinceTime"] = stamped.last.decode()
+            elif window and quiet is not None:  # what was to be cut off is older than the first answer
+                params["sinceSeconds"] = str(math.ceil(began - quiet))
+            else:
+                params |= window
             stamped.begin()
             broken = False
             try:
                 async for piece in self._api.follow(source.pod, params):
                     await self._hand_over(source, stamped.take(piece))
                 await self._hand_over(source, stamped.end())
+            except Quiet:
+                quiet = began if quiet is None else quiet
+                continue
             except Unreachable:
                 broken = True
             except Refused as error:

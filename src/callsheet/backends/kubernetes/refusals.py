@@ -33,6 +33,10 @@ class Unreachable(RetryError):
     """The API server did not answer, or is too busy to."""
 
 
+class Quiet(Unreachable):
+    """An answer that had begun brought nothing for so long that its connection may be lost."""
+
+
 def refusal(code: int, text: str, *, what: str, context: str) -> CallsheetError:
     """The error for an answer of the API server; `what` was asked for: "apply the Job tzmq-actor"."""
     place = f" of the context {context!r}" if context else ""

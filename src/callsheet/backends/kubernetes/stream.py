@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 OPENING = 15.0
 """Seconds until an answer must have begun."""
+QUIET = 60.0
+"""Seconds without a byte after which a log is asked for anew where a proxy stands in between: whether the other side of it
+is still there cannot be told from a container that is silent."""
 _PIECE = 1 << 18
 _ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """A log may be silent for hours; the kernels ask each other meanwhile, so that a dead connection is found in a minute."""
