@@ -193,11 +193,38 @@ def test_the_folder_travels_without_what_git_ignores_and_without_secrets(tmp_pat
     (tmp_path / "run.sh").write_text("#!/bin/sh\n")
     (tmp_path / "run.sh").chmod(0o755)
     (tmp_path / "passwd").symlink_to("/etc/passwd")
-    found = collect(tmp_path, ["*.md"])
+    secret = [".ssh/config", ".aws/credentials", ".kube/config", ".netrc", "deep/id_ecdsa.pub", "deep/me.p12"]
+    secret += [
+        "home/.config/gcloud/x",
+        ".git-credentials",
+        ".docker/config.json",
+        ".pypirc",
+        "service-account-1.json",
+    ]
+    for path in secret:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("SECRET")
+    (tmp_path / "deep" / "secret.pem").write_text("SECRET")
+    (tmp_path / "deep" / ".gitignore").write_text("*.tmp\n!keep.log\nsecret.pem\n")
+    withheld: list[str] = []
+    found = collect(tmp_path, ["*.md"], withheld)
+    told = [".env", ".env.local", "server.key", "id_rsa", ".ssh/", ".aws/", ".kube/", ".netrc", ".docker/"]
+    told += ["deep/id_ecdsa.pub", "deep/me.p12", "home/.config/gcloud/", ".git-credentials", ".pypirc"]
+    assert sorted(withheld) == sorted([*told, "service-account-1.json"]), "git knows of the other one"
     assert set(found) == {".gitignore", "learner.py", "deep/.gitignore", "deep/inside.py", "run.sh"}
     (part,) = pack("exp", found)
     modes = {item["path"]: item["mode"] for item in part.items}
     assert (modes["run.sh"], modes["learner.py"]) == (0o555, 0o444)
+
+
+def test_what_only_looks_like_a_secret_travels_when_the_file_says_so(tmp_path: Path) -> None:
+    for name in ("authority.pem", "mine.pem"):
+        (tmp_path / name).write_text("x")
+    withheld: list[str] = []
+    assert set(collect(tmp_path, ["!authority.pem"], withheld)) == {"authority.pem"}
+    assert withheld == ["mine.pem"]
+    assert collect(tmp_path, ["*"], unasked := []) == {}
+    assert unasked == [], "whoever names it need not be told"
 
 
 def test_a_folder_that_is_too_large_names_its_biggest_files(tmp_path: Path) -> None:

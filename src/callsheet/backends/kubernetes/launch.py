@@ -51,10 +51,20 @@ def start(api: Api, experiment: Experiment, base: Path, source: str, *, detach: 
     run = KubernetesRun(api, experiment.name, prepared.run, attached=not detach)
     if there is not None and there["data"][contract.RUN] == prepared.run:
         run.notes = _news(experiment.name, prepared.run, done)
+    if prepared.withheld:
+        run.notes.append(_withheld(prepared.withheld))
     if not detach:
         run.kept.begin(source or to_yaml(experiment))
         run.kept.forget_logs()
     return run
+
+
+def _withheld(paths: list[str]) -> str:
+    shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+    return (
+        f"Left out of the workdir, because the name says that it is a secret: {shown}. "
+        'Use a Secret of the cluster instead, or say `workdir: {exclude: ["!name"]}` if it is none.'
+    )
 
 
 def _news(experiment: str, run: str, done: list[Change]) -> list[str]:
@@ -78,8 +88,17 @@ def changes(api: Api, experiment: Experiment, base: Path) -> list[Change]:
 class Prepared:
     """The objects of a run beside what the cluster holds under their names."""
 
-    def __init__(self, run: str, book: Object, others: list[Object], live: dict[Key, Object | None]) -> None:
+    def __init__(
+        self,
+        run: str,
+        book: Object,
+        others: list[Object],
+        live: dict[Key, Object | None],
+        withheld: list[str],
+    ) -> None:
         self.run = run
+        self.withheld = withheld
+        """Files that did not come along, because they look like secrets."""
         self.book = book
         self.others = others
         self.live = live
@@ -88,7 +107,8 @@ class Prepared:
 def prepare(api: Api, experiment: Experiment, base: Path) -> Prepared:
     """Render for the run that is alive, else for a new one; refuse when a name is somebody else's."""
     workdir = experiment.spec.workdir
-    folder = collect((base / workdir.path).resolve(), workdir.exclude)
+    withheld: list[str] = []
+    folder = collect((base / workdir.path).resolve(), workdir.exclude, withheld)
     run, started = new_run_id(), f"{time.time():.3f}"
     book, *others = render(experiment, run, folder)  # every mistake of the file before the cluster is asked
     key = _key(experiment.name, run)
@@ -109,7 +129,7 @@ def prepare(api: Api, experiment: Experiment, base: Path) -> Prepared:
         others.insert(0, key)
     else:
         live.pop(key_of(key))
-    return Prepared(run, book, others, live)
+    return Prepared(run, book, others, live, withheld)
 
 
 def _key(experiment: str, run: str) -> Object:

@@ -24,17 +24,22 @@ LARGEST = 8 * 1024 * 1024
 """Bytes of a whole folder."""
 PART = 700 * 1024
 """Bytes of one ConfigMap: the API server takes 1 MiB, and binary files grow by a third."""
+SECRETS = (
+    *(".env*", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk"),
+    *("id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", ".ssh/", ".gnupg/"),
+    *(".aws/", ".azure/", "**/.config/gcloud/", ".boto", ".s3cfg", ".kube/", "kubeconfig", "*.kubeconfig"),
+    *("application_default_credentials.json", "service[-_]account*.json", "client_secret*.json"),
+    *("credentials.json", ".git-credentials", ".netrc", "_netrc", ".docker/", ".dockercfg", "**/.config/gh/"),
+    *(".pypirc", ".npmrc", ".pgpass", ".my.cnf", ".htpasswd", ".vault-token", ".kaggle/", ".huggingface/"),
+)
+"""What is a secret by its name: keys, and where programs keep passwords and tokens."""
 LEFT_OUT = (
+    *SECRETS,
     ".git/",
     ".venv/",
     "venv/",
     "__pycache__/",
     "*.pyc",
-    ".env*",
-    "*.pem",
-    "*.key",
-    "id_rsa*",
-    "id_ed25519*",
     ".callsheet/",
     "runs/",
     ".mypy_cache/",
@@ -43,7 +48,8 @@ LEFT_OUT = (
     "node_modules/",
     ".ipynb_checkpoints/",
 )
-"""What never travels: version control, environments, caches, results, and what may be a secret."""
+"""What does not travel unless `workdir.exclude` says "!name": secrets, version control, environments, caches, results."""
+_SECRETS = GitIgnoreSpec.from_lines(SECRETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +64,10 @@ Folder = Mapping[str, CodeFile]
 """Files by their path, with slashes, relative to the folder."""
 
 
-def collect(folder: Path, exclude: list[str]) -> dict[str, CodeFile]:
-    """Read a folder: what git ignores and what must not travel is left out. Links out of the folder too."""
+def collect(folder: Path, exclude: list[str], withheld: list[str] | None = None) -> dict[str, CodeFile]:
+    """Read a folder: what git ignores and what must not travel is left out. Links out of the folder too.
+
+    `withheld` gets the paths of what is left out because it looks like a secret: people may have meant it to travel."""
     if not folder.is_dir():
         raise _problem(
             f"there is no folder {str(folder)!r}", "name the folder of your code, relative to the file"
@@ -68,7 +76,9 @@ def collect(folder: Path, exclude: list[str]) -> dict[str, CodeFile]:
     sizes: dict[str, int] = {}
     total = 0
     try:
-        for path, entry in _walk(folder, "", [("", GitIgnoreSpec.from_lines([*LEFT_OUT, *exclude]))]):
+        ours = GitIgnoreSpec.from_lines([*LEFT_OUT, *exclude])
+        secrets: list[str] = []
+        for path, entry in _walk(folder, "", ours, [], secrets):
             with contextlib.suppress(FileNotFoundError):  # an editor's own file, gone again already
                 sizes[path] = entry.stat().st_size
                 total += sizes[path]
@@ -89,11 +99,18 @@ def collect(folder: Path, exclude: list[str]) -> dict[str, CodeFile]:
             f"the biggest: {shown}",
             "leave them out with `workdir.exclude` or .gitignore, put them on a volume, or build them into the image",
         )
+    if withheld is not None:
+        known = GitIgnoreSpec.from_lines(exclude)
+        withheld += [path for path in secrets if not known.match_file(path)]
     return found
 
 
 def _walk(
-    root: Path, inside: str, ignores: list[tuple[str, GitIgnoreSpec]]
+    root: Path,
+    inside: str,
+    ours: GitIgnoreSpec,
+    ignores: list[tuple[str, GitIgnoreSpec]],
+    secrets: list[str],
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """The files that travel, by their path inside the folder."""
     here = root / inside
@@ -107,8 +124,12 @@ def _walk(
         shown = f"{path}/" if folder else path
         if any(spec.match_file(shown[len(where) :]) for where, spec in ignores):
             continue
+        if ours.match_file(shown):
+            if _SECRETS.match_file(shown):
+                secrets.append(shown)
+            continue
         if folder:
-            yield from _walk(root, f"{path}/", ignores)
+            yield from _walk(root, f"{path}/", ours, ignores, secrets)
         elif entry.is_file() and Path(entry.path).resolve().is_relative_to(root.resolve()):
             yield path, entry
 
