@@ -11,6 +11,7 @@ import pytest
 from localrun import (
     PYTHON,
     backend,
+    eventually,
     experiment,
     lines,
     program,
@@ -201,6 +202,38 @@ def test_keys_and_control_socket_are_the_owners_alone(folder: Path) -> None:
         assert stat.S_IMODE((private / "keys" / "run.key").stat().st_mode) == 0o600
         assert len((private / "keys" / "run.key").read_bytes()) == 32
         assert stat.S_IMODE((private / "control.sock").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("line", [b"[1]", b"7", b"null", b'"stop"', b"{", b"\xff", b"[" * 200_000, b"{}"])
+def test_what_is_no_request_is_answered_and_the_control_socket_goes_on(folder: Path, line: bytes) -> None:
+    with running(experiment({"name": "actor", "command": program("patient.py")}), folder) as run:
+        until_running(run)
+        with run._connect(20) as connection:
+            connection.sendall(line + b"\n")
+            assert "error" in json.loads(connection.makefile("rb").readline())
+        assert run.status().phase == "Running"
+        assert Path(run.layout.supervisor_log).read_text() == ""
+
+
+def test_the_supervisors_own_log_is_bounded(folder: Path) -> None:
+    with running(experiment({"name": "actor", "command": program("patient.py")}), folder) as run:
+        until_running(run)
+        log = Path(run.layout.supervisor_log)
+        breaks_it = json.dumps({"op": "restart", "replicas": 5}).encode() + b"\n"
+        older = log.with_name("supervisor.log.1")
+
+        def until_rotated() -> bool:
+            with run._connect(20) as connection, connection.makefile("rb") as answers:
+                for _ in range(200):
+                    connection.sendall(breaks_it)
+                    assert b"the supervisor failed" in answers.readline()
+            return older.exists()
+
+        eventually(until_rotated, within=60)
+        first = older.stat().st_ino
+        eventually(lambda: until_rotated() and older.stat().st_ino != first, within=60)
+        assert b"Traceback" in older.read_bytes()
+        assert len(list(log.parent.glob("supervisor.log*"))) == 2
 
 
 def test_gpus_are_handed_out_once_also_between_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from callsheet import contract
 from callsheet.backends.local.supervisor.control import ControlServer
-from callsheet.backends.local.supervisor.files import Layout, write_atomically
+from callsheet.backends.local.supervisor.files import Layout, limit_log, write_atomically
 from callsheet.backends.local.supervisor.gpus import GpuPool
 from callsheet.backends.local.supervisor.guard import FAREWELL
 from callsheet.backends.local.supervisor.results import Results, is_remote
@@ -29,6 +29,10 @@ from callsheet.plan.model import plan_from_data
 
 STATUS_PAUSE = 0.2
 """Seconds between two writings of the status file at most."""
+LOG_LIMIT = 1024 * 1024
+"""Bytes of the supervisor's own log; the one before is kept too."""
+LOG_PAUSE = 1.0
+"""Seconds between two looks at how long it is."""
 LINGER = 0.3
 """Seconds the control socket stays after the end, so that those who watch see the last status."""
 
@@ -59,6 +63,7 @@ class Supervisor:
         self._start_guard()
         self._start_copying()
         self._handle_signals()
+        self._limit_log()
         self.run.start()
         self._write_status()
         self._tell_parent({"started": True})
@@ -87,6 +92,10 @@ class Supervisor:
         fd = self.options["ready"]
         os.write(fd, json.dumps(message).encode())
         os.close(fd)
+
+    def _limit_log(self) -> None:
+        limit_log(self.layout.supervisor_log, LOG_LIMIT)
+        self.loop.call_later(LOG_PAUSE, self._limit_log)
 
     def _changed(self) -> None:
         self.control.notify()

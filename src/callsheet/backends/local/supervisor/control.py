@@ -7,6 +7,7 @@ sends `{"op": ...}` and gets one answer; after `join` the connection stays open 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -59,14 +60,21 @@ class ControlServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await reader.readline():
-                request: Request = json.loads(line)
+                request = json.loads(line)
+                if not isinstance(request, dict):
+                    raise ValueError(f"a request is a JSON object, not a {type(request).__name__}")
                 answer = await self._answer(request, writer)
-                writer.write(json.dumps(answer).encode() + b"\n")
-                await writer.drain()
-                if request["op"] == "join" and "error" not in answer:
+                await _send(writer, answer)
+                if request.get("op") == "join" and "error" not in answer:
                     await self._stay(request, reader)
-        except (ConnectionError, ValueError, KeyError, asyncio.LimitOverrunError):
-            pass  # a client that went away or does not speak the protocol; its connection is closed
+        except ConnectionError:
+            pass  # a client that went away
+        except (
+            ValueError,
+            RecursionError,
+        ) as error:  # it does not speak the protocol: its connection is closed
+            with contextlib.suppress(ConnectionError):
+                await _send(writer, {"error": str(error), "fix": "use one version of Callsheet"})
         finally:
             writer.close()
 
@@ -135,3 +143,8 @@ class ControlServer:
                 f"there is no replica {request['role']}/{request['index']}", fix="see: callsheet status"
             )
         return self._run.describe(replica)
+
+
+async def _send(writer: asyncio.StreamWriter, answer: Request) -> None:
+    writer.write(json.dumps(answer).encode() + b"\n")
+    await writer.drain()

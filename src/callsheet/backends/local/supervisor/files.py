@@ -29,6 +29,19 @@ class Layout:
         self.supervisor_log = str(self.private / "supervisor.log")
 
 
+def limit_log(path: str, most: int) -> None:
+    """Let our output begin a new file when this one has grown so long; the one before it is kept."""
+    with contextlib.suppress(OSError):
+        now = os.fstat(2)
+        if now.st_size < most or not os.path.samestat(now, os.stat(path)):
+            return
+        os.replace(path, f"{path}.1")
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        os.dup2(fd, 1)
+        os.dup2(fd, 2)
+        os.close(fd)
+
+
 def write_atomically(path: str, text: str) -> bool:
     """Replace a file as a whole. False when the disk refuses: the old content stays, and the next try may succeed."""
     temporary = f"{path}.{os.getpid()}"  # a guard and a client may write the same at the same moment
