@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import ssl
 import weakref
+from collections.abc import Iterator
+from contextlib import closing
 from datetime import datetime
 from http.client import HTTPException, HTTPSConnection
 from typing import Any
@@ -14,6 +16,8 @@ from tools.cluster.errors import ClusterError
 from tools.cluster.state import Cluster
 
 Object = dict[str, Any]
+WATCH_S = 10
+"""A watch is short: after a cut cable it may be dead without knowing."""
 
 
 class Api:
@@ -23,6 +27,7 @@ class Api:
         folder = pki.folder(cluster)
         context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
         context.load_cert_chain(folder / "admin.crt", folder / "admin.key")
+        self._context = context
         self._connection = HTTPSConnection(cluster.api_host, pki.API_PORT, context=context, timeout=20)
         weakref.finalize(self, self._connection.close)
 
@@ -66,6 +71,19 @@ class Api:
             wanted,
             "application/apply-patch+yaml",
         )
+
+    def watch(self, path: str, version: str) -> Iterator[Object]:
+        """What happens to the objects of a list after that version of it; ends by itself in some seconds."""
+        host, port = self._connection.host, self._connection.port
+        with closing(HTTPSConnection(host, port, context=self._context, timeout=WATCH_S + 5)) as own:
+            try:
+                own.request("GET", f"{path}?watch=true&resourceVersion={version}&timeoutSeconds={WATCH_S}")
+                answer = own.getresponse()
+                if answer.status >= 300:
+                    raise ClusterError(f"the API server answered {answer.status} to a watch of {path}")
+                yield from map(json.loads, answer)
+            except (OSError, HTTPException) as error:
+                raise ClusterError(f"the watch of {path} broke: {error}") from None
 
     def nodes(self) -> dict[str, Object]:
         return {node["metadata"]["name"]: node for node in self.call("GET", "/api/v1/nodes")["items"]}

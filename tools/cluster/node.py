@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tools.cluster import build, network, pki, registry, units
+from tools.cluster import build, network, pki, policy, registry, units
 from tools.cluster.cgroups import Branch
 from tools.cluster.state import CONTROL, ROOT, Cluster
 from tools.cluster.units import Mount, Part, Unit
@@ -196,6 +196,7 @@ def _parts(cluster: Cluster, node: str, settings: Path) -> list[Part]:
             after=["masquerade"],
         ),
         imported("coredns"),
+        policy.part(cluster, node),
     ]
 
 

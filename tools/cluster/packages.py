@@ -25,6 +25,7 @@ CLUSTER: Mapping[str, str] = {
     "iptables": "iptables",
     "kmod": "modprobe",
     "libc6-dev": "/usr/include/stdlib.h",
+    "nftables": "nft",
     "openssl": "openssl",
     "runc": "runc",
     "socat": "socat",
