@@ -1,6 +1,6 @@
-"""Another user of this machine, who has not the run's key: tries one thing and prints, as JSON, what came of it.
+"""Somebody who has not the run's key: tries one thing and prints, as JSON, what came of it.
 
-Started as root, because only root can become somebody else; it stops being root before it does anything.
+Another user of this machine, when it is started by root (who alone can become somebody else), or another pod.
 """
 
 from __future__ import annotations
@@ -70,6 +70,15 @@ def control(folder: str) -> list[str]:
     return [name for name, attempt in attempts.items() if _can(attempt)]
 
 
+def reach(*addresses: str) -> list[str]:
+    """Which addresses take a connection."""
+    found = []
+    for address in addresses:
+        with contextlib.suppress(OSError), _connected(address, 3):
+            found.append(address)
+    return found
+
+
 def raw(address: str) -> str:
     """Greet a port as ZeroMQ does and go on with nonsense; what it says to anybody, in hexadecimal digits."""
     with _connected(address) as connection:
@@ -93,11 +102,15 @@ def _greeting(mechanism: str) -> bytes:
     return b"\xff" + bytes(8) + b"\x7f\x03\x01" + mechanism.encode().ljust(20, b"\0") + b"\x01" + bytes(31)
 
 
-def _connected(address: str) -> socket.socket:
+def _connected(address: str, patience: float = 10) -> socket.socket:
     host, _, port = address.rpartition(":")
     connection = socket.socket()
-    connection.settimeout(10)
-    connection.connect((host, int(port)))
+    connection.settimeout(patience)
+    try:
+        connection.connect((host, int(port)))
+    except OSError:
+        connection.close()
+        raise
     return connection
 
 
@@ -216,9 +229,10 @@ def _can(attempt: Callable[..., Any], *arguments: Any) -> bool:
 
 
 def main() -> None:
-    os.setgroups([])
-    os.setgid(USER)
-    os.setuid(USER)
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(USER)
+        os.setuid(USER)
     os.chdir("/")
     attack: Callable[..., Any] = globals()[sys.argv[1]]
     print(json.dumps(attack(*sys.argv[2:])), flush=True)
