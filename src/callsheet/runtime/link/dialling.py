@@ -137,8 +137,8 @@ class Dialler:
         self.endpoint = endpoint
         self.address = address
         self.reason = "not connected yet"
-        self._unmet = 0.0
-        """Since when every handshake has failed; 0 when the last one did not."""
+        self._unmet = self._unmet_since = 0.0
+        """When a handshake failed last, and since when all of them have; 0 when one did not."""
         self._said = 0.0
         self._down = 0.0
         self._begun: NetworkEnd | None = None
@@ -163,12 +163,13 @@ class Dialler:
                 return self._enter(end, *self._entering, until)
         except Lost:
             if end.handshake_failed:
-                self._unmet = self._unmet or time.monotonic()
+                self._unmet = time.monotonic()
+                self._unmet_since = self._unmet_since or self._unmet
                 self.reason = (
                     "the handshake fails: it has another key, or something on the way ends connections"
                 )
             else:
-                self._unmet = 0.0
+                self._unmet = self._unmet_since = 0.0
                 self.reason = "the connection broke"
             welcome = None
             self._over = 0.0
@@ -180,14 +181,14 @@ class Dialler:
                 self.close()
             return None
         self._begun = None
-        self._unmet = 0.0
+        self._unmet = self._unmet_since = 0.0
         return end, welcome
 
     @property
     def unmet(self) -> float:
-        """Seconds for which every handshake has failed. Another key looks the same from here as a proxy that accepts
-        connections for a listener that is away, or a wire that spoils bytes; only those two pass."""
-        return time.monotonic() - self._unmet if self._unmet else 0.0
+        """Seconds from the first to the last of the handshakes that failed in a row. Another key looks the same from
+        here as a proxy that accepts connections for a listener that is away, or a wire that spoils bytes."""
+        return self._unmet - self._unmet_since
 
     @property
     def under_way(self) -> bool:
@@ -257,7 +258,8 @@ class Dialler:
                 left = until - time.monotonic()
                 if left <= 0:
                     end.look()  # who tries in small steps never waits, and would not notice that it broke
-                    self.reason = f"nobody answers at {self.address}"
+                    if time.monotonic() - self._unmet > _PATIENCE:  # else it is known why
+                        self.reason = f"nobody answers at {self.address}"
                     return None
                 end.wait(left)
                 continue
@@ -310,7 +312,7 @@ class Dialler:
                     error,
                 )
         self._entering = self._begun = None
-        self._unmet = 0.0
+        self._unmet = self._unmet_since = 0.0
         if found is not end:
             end.close()
         return found, welcome
