@@ -21,8 +21,30 @@ def main() -> int:
     soak.add_argument(
         "--folder", type=Path, help="keep everything here; without it a temporary folder is used"
     )
+    run = verbs.add_parser("run", help="measure the cells of the matrix and keep the results")
+    run.add_argument(
+        "--seed", type=int, default=1, help="the order of the cells, and all that happens by chance"
+    )
+    run.add_argument(
+        "--only", default="*", metavar="FAULT/VICTIM", help="a pattern such as 'kill/*' or '*/learner'"
+    )
+    run.add_argument("--minutes", type=float, default=60.0, help="begin no cell after so many")
+    verbs.add_parser("page", help="write docs/reference/faults.md from the results")
     wish = parser.parse_args()
-    return _soak(wish)
+    return {"soak": _soak, "run": _run, "page": _page}[wish.verb](wish)
+
+
+def _run(wish: argparse.Namespace) -> int:
+    from tools.faults.run import run
+
+    return 1 if run(wish.seed, wish.only, wish.minutes) else 0
+
+
+def _page(wish: argparse.Namespace) -> int:
+    from tools.faults.page import write
+
+    print(write())
+    return 0
 
 
 def _soak(wish: argparse.Namespace) -> int:

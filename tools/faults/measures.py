@@ -11,7 +11,7 @@ from pathlib import Path
 from tools.faults import inject, s3server
 from tools.faults.machine import Clock
 from tools.faults.scenes import Measured, Scene, scene
-from tools.faults.storeproxy import MULTIPART, StoreScript
+from tools.faults.storeproxy import MULTIPART, Answer, StoreProxy, StoreScript
 from tools.faults.waiting import eventually
 
 MB = 1 << 20
@@ -114,7 +114,7 @@ def cut(found: Scene) -> None:
 
 def corrupt(found: Scene) -> None:
     """Ten bytes."""
-    inject.corrupt(found.plane, found.victim, 10)
+    inject.corrupt(found.plane, found.victim, 10, 40_000)
 
 
 def one_way(found: Scene) -> None:
@@ -172,6 +172,11 @@ def store(script: StoreScript, seconds: float, within: float, said: str = "") ->
     return measure
 
 
+def _hits(proxy: StoreProxy, answer: Answer, times: int) -> None:
+    enough = proxy.done[answer] + times
+    eventually(lambda: proxy.done[answer] >= enough, 60, "no request was hit")
+
+
 def multipart(setting: Setting) -> Measured:
     """Parts of large uploads fail: a connection that ends half-way, then errors."""
     large = {"learner": {"model": 24 * MB, "every": 2.0}, "replay shard": {"width": 40_000, "pace": 0.02}}
@@ -187,8 +192,7 @@ def multipart(setting: Setting) -> Measured:
                 StoreScript("error", only=MULTIPART, skip=1, times=2),
             ):
                 proxy.follow(script)
-                before = proxy.done[script.answer]
-                eventually(lambda: proxy.done[script.answer] >= before + 2, 60, "no upload in parts")
+                _hits(proxy, script.answer, 2)
             proxy.follow(None)
 
         told = _hurt(found, act, 60.0)
@@ -268,7 +272,7 @@ def _reason(found: Scene, *said: str) -> str:
     return eventually(look, 60, f"nobody says {said}")
 
 
-def other_schema(within: float, *said: str) -> Measure:
+def other_schema(within: float, *said: str, width: int = 1) -> Measure:
     """The victim comes back as a later version, whose arrays are others: refused in a sentence, or taken as it is."""
 
     def measure(setting: Setting) -> Measured:
@@ -276,7 +280,7 @@ def other_schema(within: float, *said: str) -> Measure:
             told: Measured = {}
 
             def act() -> None:
-                found.plane.replace(found.victim, width=1)
+                found.plane.replace(found.victim, width=width)
                 if said:
                     told["said"] = _reason(found, *said)
                 else:
@@ -286,5 +290,3 @@ def other_schema(within: float, *said: str) -> Measure:
             return {**_hurt(found, act, within), **told}
 
     return measure
-
-

@@ -77,8 +77,12 @@ class Scene:
         actors = [running.member.index for running in one.members.values() if running.member.role == "actor"]
         found: Measured = {}
         if "replay" in roles and "actor" in roles:
-            found["durable_items"] = oracles.check_replay(one.folder, one.storage, actors, self.items)["promised"]
-        if "learner" in roles and any("trajectories" in m.member.addresses for m in one.members.values() if m.member.role == "actor"):
+            found["durable_items"] = oracles.check_replay(one.folder, one.storage, actors, self.items)[
+                "promised"
+            ]
+        if "learner" in roles and any(
+            "trajectories" in m.member.addresses for m in one.members.values() if m.member.role == "actor"
+        ):
             found["durable_rollouts"] = oracles.check_learner(one.folder, one.storage, actors)["promised"]
         if "evaluator" in roles:
             found["verdicts"] = oracles.check_evaluations(one.folder, one.storage)["verdicts"]

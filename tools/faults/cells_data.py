@@ -1,0 +1,201 @@
+"""The cells of the data plane: its processes, their connections and their store."""
+
+from __future__ import annotations
+
+from tools.faults import measures as m
+from tools.faults import oversize
+from tools.faults.matrix import Cell, Key
+from tools.faults.scenes import NAMES
+from tools.faults.storeproxy import StoreScript
+
+NOTHING_LOST = "Nothing durable is lost or doubled."
+STORES = ("learner", "replay shard", "evaluator")
+"""Those who write to the storage."""
+SERVERS_WITHOUT_STORE = ("actor", "parameter server", "policy server")
+_KEEPS = {
+    "actor": f"{NOTHING_LOST} The other actor notices nothing.",
+    "learner": NOTHING_LOST,
+    "replay shard": f"{NOTHING_LOST} Samples are whole.",
+    "parameter server": "Readers get whole snapshots, never an older one of the same publisher.",
+    "policy server": "No request is lost or computed twice.",
+    "evaluator": "Every verdict has its result in the store. Readers of parameters notice nothing.",
+}
+QUICK = {
+    ("kill", "actor"),
+    ("kill", "learner"),
+    ("kill", "replay shard"),
+    ("kill", "policy server"),
+    ("lease", "learner"),
+    ("lease", "replay shard"),
+    ("cut", "replay shard"),
+    ("cut", "policy server"),
+    ("corrupt", "learner"),
+    ("corrupt", "parameter server"),
+    ("slow", "actor"),
+    ("full-disk", "replay shard"),
+    ("read-only", "learner"),
+    ("s3-500", "learner"),
+    ("s3-503", "replay shard"),
+    ("clock", "replay shard"),
+    ("memory", "replay shard"),
+    ("key", "actor"),
+    ("schema", "actor"),
+    ("oversize", "actor"),
+    ("oversize", "parameter server"),
+}
+
+
+def cells() -> dict[Key, Cell]:
+    """Of the victims that are processes of the data plane."""
+    found: dict[Key, Cell] = {}
+    for victim in NAMES:
+        found |= _signals(victim) | _connections(victim) | _machine(victim) | _messages(victim)
+        found |= _stores(victim) if victim in STORES else _no_store(victim)
+    found |= _stalled()
+    for key in QUICK:
+        found[key] = _quick(found[key])
+    return found
+
+
+def _quick(cell: Cell) -> Cell:
+    return Cell(cell.promise, cell.measure, cell.tests, cell.why_not, quick=True)
+
+
+def _back(victim: str, seconds: float, what: str = "Back") -> str:
+    return f"{_KEEPS[victim]} {what} within {seconds:g} s."
+
+
+def _signals(victim: str) -> dict[Key, Cell]:
+    fenced = victim in ("learner", "replay shard")
+    end = "The old one ends and says that another writer has taken over." if fenced else ""
+    return {
+        ("kill", victim): Cell(_back(victim, 20), m.killed(20)),
+        ("stop", victim): Cell(_back(victim, 20, "It takes part again"), m.stopped(10, 20)),
+        ("lease", victim): Cell(
+            f"{_back(victim, 30, 'The successor serves')} {end}".strip(), m.replaced(30, fenced=fenced)
+        ),
+    }
+
+
+def _connections(victim: str) -> dict[Key, Cell]:
+    return {
+        ("slow", victim): Cell(
+            _back(victim, 20, "It goes on slowly, without a pause, or"), m.connection(m.slow, 20)
+        ),
+        ("cut", victim): Cell(_back(victim, 20), m.connection(m.cut, 20)),
+        ("one-way", victim): Cell(_back(victim, 30), m.connection(m.one_way, 30)),
+        ("corrupt", victim): Cell(
+            f"{_back(victim, 30)} What encryption finds to be changed is never used.",
+            m.connection(m.corrupt, 30),
+        ),
+    }
+
+
+def _machine(victim: str) -> dict[Key, Cell]:
+    return {
+        ("clock", victim): Cell(
+            f"{_back(victim, 20)} Also when it is started again at an earlier time than before.", m.clock(20)
+        ),
+        ("memory", victim): Cell(_back(victim, 20), m.out_of_memory(20)),
+    }
+
+
+def _stores(victim: str) -> dict[Key, Cell]:
+    again = "It says what is wrong, goes on, and stores again when it can"
+    told = {
+        "learner": "there is no space left",
+        "replay shard": "there is no space left",
+        "evaluator": "there is no space left",
+    }[victim]
+    promise = _back(victim, 30, f"{again},")
+    found = {
+        ("full-disk", victim): Cell(promise, m.disk(m.full, 40, told)),
+        ("read-only", victim): Cell(
+            promise
+            if victim == "replay shard"
+            else _back(victim, 40, "It ends with a clear error and is back"),
+            m.disk(m.read_only, 40, "read-only file system"),
+        ),
+        ("s3-500", victim): Cell(promise, m.store(StoreScript("error", 500), 8, 30)),
+        ("s3-503", victim): Cell(promise, m.store(StoreScript("error", 503, retry_after=1), 8, 30)),
+        ("s3-slow", victim): Cell(promise, m.store(StoreScript("slow", delay=2.0), 8, 30)),
+        ("s3-never", victim): Cell(promise, m.store(StoreScript("never"), 25, 40)),
+        ("s3-multipart", victim): Cell(promise, m.multipart),
+    }
+    if victim == "evaluator":
+        found["s3-multipart", victim] = Cell(why_not="Its results are a few hundred bytes: one request each.")
+    return found
+
+
+def _no_store(victim: str) -> dict[Key, Cell]:
+    who = {"actor": "An actor", "parameter server": "A parameter server", "policy server": "A policy server"}
+    why = f"{who[victim]} keeps nothing: what it prints and measures is written by others."
+    store = f"{who[victim]} does not use the store."
+    disks = {(fault, victim): Cell(why_not=why) for fault in ("full-disk", "read-only")}
+    kinds = ("s3-500", "s3-503", "s3-slow", "s3-never", "s3-multipart")
+    return disks | {(fault, victim): Cell(why_not=store) for fault in kinds}
+
+
+def _messages(victim: str) -> dict[Key, Cell]:
+    refused = "refused"
+    schema = {
+        "actor": Cell(
+            "It is refused in a sentence that names the difference; nobody else notices. "
+            "Back within 90 s as it was.",
+            m.other_schema(90, refused),
+        ),
+        "learner": Cell(
+            "A learner takes the schema of the first writer; another one is refused in a sentence that names both.",
+            tests=(
+                "tests/integration/test_links.py::test_another_schema_is_refused_and_both_sides_say_the_difference",
+            ),
+        ),
+        "replay shard": Cell(
+            "Items that are not as in its snapshot are refused in a sentence.",
+            tests=(
+                "tests/integration/test_replay_snapshots.py::test_other_items_than_in_the_snapshot_are_refused",
+            ),
+        ),
+        "parameter server": Cell(
+            "Arrays may change from version to version: readers take them as they come. " + _back(victim, 60),
+            m.other_schema(60),
+        ),
+        "policy server": Cell(
+            f"Its clients are refused in a sentence that names the difference. {_back(victim, 90)}",
+            m.other_schema(90, refused),
+        ),
+        "evaluator": Cell(
+            f"Its verdicts are refused in a sentence that names the difference. {_back(victim, 90)}",
+            m.other_schema(90, refused),
+        ),
+    }
+    return {
+        ("key", victim): Cell(
+            f"Nothing is served, and a sentence says why. With the right key: {_back(victim, 60).lower()}",
+            m.wrong_key(90),
+        ),
+        ("schema", victim): schema[victim],
+        ("oversize", victim): oversize.CELLS[victim],
+    }
+
+
+def _stalled() -> dict[Key, Cell]:
+    promise = f"{NOTHING_LOST} Whoever was replaced deletes nothing of its successor's and ends."
+    nothing = "It has nothing in the store that a successor could lose."
+    return {
+        ("stalled", "learner"): Cell(
+            "The row of checkpoints never goes back, however writers overlap.",
+            tests=(
+                "tests/integration/test_store_kills.py::test_the_row_never_goes_back_however_writers_are_killed",
+            ),
+        ),
+        ("stalled", "replay shard"): Cell(promise, tests=STALLED_REPLAY),
+        ("stalled", "evaluator"): Cell(
+            why_not="Results have a name for each version, and two incarnations write the same into it."
+        ),
+        **{("stalled", victim): Cell(why_not=nothing) for victim in SERVERS_WITHOUT_STORE},
+    }
+
+
+STALLED_REPLAY = ("tests/integration/test_replay_snapshots.py::test_a_server_that_was_replaced_stops",)
+"""What is stalled at every store call."""

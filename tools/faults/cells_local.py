@@ -1,0 +1,111 @@
+"""The cells of the supervisor and of a client that is attached to a run."""
+
+from __future__ import annotations
+
+from tools.faults import supervised as s
+from tools.faults.matrix import Cell, Key
+from tools.faults.storeproxy import StoreScript
+
+_STOPPING = "tests/integration/test_stopping.py::"
+_CLUSTER = "tests/cluster/"
+_SURVIVES = (f"{_CLUSTER}test_backend_survives.py::test_a_client_that_was_killed_changes_nothing",)
+_PROXIED = f"{_CLUSTER}test_proxied_faults.py::test_an_attached_client_shows_every_line_through_a_network_that_is_hurt"
+
+
+def cells() -> dict[Key, Cell]:
+    """Of both."""
+    return {(fault, "supervisor"): cell for fault, cell in _supervisor().items()} | {
+        (fault, "attached client"): cell for fault, cell in _client().items()
+    }
+
+
+def _supervisor() -> dict[str, Cell]:
+    gone = "Within 2 s no process of the run is left; its end is told, and its logs are there."
+    stored = "The run ends as it would have, and all its results are in the store."
+    local = "It speaks with clients on this machine alone, over a Unix socket: there is no network that could be hurt."
+    return {
+        "kill": Cell(
+            gone,
+            tests=(
+                f"{_STOPPING}test_killing_the_supervisor_leaves_no_process_of_the_run_within_two_seconds",
+                "tests/integration/test_store_mirror.py::test_after_the_supervisor_was_killed_all_is_there_too",
+            ),
+        ),
+        "stop": Cell(
+            "The run goes on; a replica that died meanwhile is back within 20 s.", s.stopped, quick=True
+        ),
+        "lease": Cell(
+            why_not="It has no lease: nobody takes a run over from its supervisor on this machine."
+        ),
+        "slow": Cell(why_not=local),
+        "cut": Cell(why_not=local),
+        "one-way": Cell(why_not=local),
+        "full-disk": Cell(
+            "Lines of logs are lost and counted; the run goes on.",
+            tests=("tests/integration/test_logs.py::test_a_full_disk_costs_log_lines_and_not_the_run",),
+        ),
+        "read-only": Cell(
+            "Replicas that die are started again within 60 s, during and after it.", s.read_only
+        ),
+        "s3-500": Cell(stored, s.store(StoreScript("error", 500))),
+        "s3-503": Cell(stored, s.store(StoreScript("error", 503, retry_after=1))),
+        "s3-slow": Cell(stored, s.store(StoreScript("slow", delay=2.0))),
+        "s3-never": Cell(stored, s.store(StoreScript("never"))),
+        "s3-multipart": Cell(stored, s.multipart),
+        "clock": Cell(
+            "A jump neither ends nor stalls a run.",
+            tests=("tests/integration/test_clock.py::test_a_clock_that_jumps_neither_ends_nor_stalls_a_run",),
+        ),
+        "memory": Cell(gone.replace("2 s", "10 s"), s.out_of_memory),
+        "key": Cell(why_not="It makes the run's key, and asks nobody for one."),
+        "corrupt": Cell("What is no request ends its connection and nothing else.", s.garbage),
+        "oversize": Cell("A line without an end costs nobody else an answer.", s.oversize),
+        "schema": Cell(
+            why_not="It lives as long as its run, and reads nothing that another version has written."
+        ),
+        "stalled": Cell(
+            why_not="A run's folder belongs to one supervisor, and its copy in the store is its own."
+        ),
+    }
+
+
+def _client() -> dict[str, Cell]:
+    prints = "It prints, and writes no file that anybody relies on."
+    store = "It does not use the store: the supervisor and the processes do."
+    lines = "Every line is shown once and in order, and the exit code is the run's."
+    network = Cell(lines, tests=(_PROXIED,))
+    return {
+        "kill": Cell(
+            "On this machine the run ends with it, unless it was detached; on Kubernetes the run goes on.",
+            tests=(f"{_STOPPING}test_the_run_stops_when_the_program_that_started_it_goes_away", *_SURVIVES),
+        ),
+        "stop": Cell(lines, s.attached(s.stop_client)),
+        "lease": Cell(why_not="It has no lease: any number of clients may look at a run."),
+        "slow": network,
+        "cut": network,
+        "one-way": network,
+        "full-disk": Cell(why_not=prints),
+        "read-only": Cell(why_not=prints),
+        **{
+            fault: Cell(why_not=store)
+            for fault in ("s3-500", "s3-503", "s3-slow", "s3-never", "s3-multipart")
+        },
+        "clock": Cell(lines, s.attached(s.jump_client, faked=True)),
+        "memory": Cell("As with kill -9, which is what the kernel sends.", tests=_SURVIVES),
+        "key": Cell(
+            "Credentials that are not accepted are told in a sentence.",
+            tests=(f"{_CLUSTER}test_backend_rights.py::test_credentials_that_are_not_accepted_are_told_so",),
+        ),
+        "corrupt": network,
+        "oversize": Cell(
+            "A flood of lines is thinned out and counted; the log has it all.",
+            tests=(
+                "tests/integration/test_cli_run.py::test_a_flood_is_thinned_out_and_counted_and_the_log_has_it_all",
+            ),
+        ),
+        "schema": Cell(
+            "A file of another version is refused with its place and what to write.",
+            tests=("tests/unit/test_load.py",),
+        ),
+        "stalled": Cell(why_not=store),
+    }

@@ -1,0 +1,108 @@
+"""Writes docs/reference/faults.md from what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tools.faults.matrix import FAULTS, VICTIMS, Cell, Key, cells
+from tools.faults.plane import ROOT
+from tools.faults.run import load
+
+PAGE = ROOT / "docs" / "reference" / "faults.md"
+_KEPT, _BROKEN, _OPEN, _NONE = "✓", "✗", "…", "-"
+_UNITS = {
+    "pause_s": "longest pause {} s",
+    "others_pause_s": "others' longest pause {} s",
+    "fault_s": "the fault took {} s",
+    "back_s": "back after {} s",
+    "back_afterwards_s": "back after {} s when it had passed",
+    "answered_s": "answered after {} s",
+    "ended_after_s": "ended after {} s",
+    "gone_s": "gone after {} s",
+    "durable_items": "{} durable items, all there once",
+    "durable_rollouts": "{} durable rollouts, all there once",
+    "verdicts": "{} verdicts, all with their result",
+    "requests_hit": "{} requests were hit",
+    "parts_failed": "{} parts failed",
+    "log_bytes": "{} bytes of logs are there",
+    "lines_shown": "{} lines were shown",
+    "tests": "{} tests passed",
+    "said": "it said: *{}*",
+}
+
+
+def page(told: dict[str, Any] | None = None) -> str:
+    """The page, from results."""
+    told = load() if told is None else told
+    results, found = told["cells"], cells()
+    dates = sorted({one["date"] for one in results.values()}) or ["never"]
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    parts = [
+        "# What happens when something fails",
+        "",
+        "Each cell is a fault and who it happens to. `python -m tools.faults run` hurts real processes, connections,",
+        "disks and stores, checks the promise with an oracle (writers number their items; what was called durable must",
+        "be there afterwards, once and in order) and measures how long users of the service had to wait.",
+        f"`python -m tools.faults page` writes this page from the results. Measured: {when}, "
+        f"{told.get('machine', '')}, seed {told.get('seed', '')}.",
+        "",
+        f"{_KEPT} kept: the number is the longest pause in seconds that users saw, faults of 10 s included;"
+        f" {_BROKEN} broken; {_OPEN} not measured yet; {_NONE} makes no sense, and [below](#the-cells) it says why.",
+        "",
+        "| fault | " + " | ".join(VICTIMS) + " |",
+        "|---" * (len(VICTIMS) + 1) + "|",
+    ]
+    for fault, title in FAULTS.items():
+        row = [_symbol(found[fault, victim], results.get(f"{fault}/{victim}")) for victim in VICTIMS]
+        parts.append(f"| {title} | " + " | ".join(row) + " |")
+    parts += ["", "## The cells", ""]
+    for fault, title in FAULTS.items():
+        parts += [f"### {title[0].upper()}{title[1:]}", ""]
+        parts += [
+            _line((fault, victim), found[fault, victim], results.get(f"{fault}/{victim}"))
+            for victim in VICTIMS
+        ]
+        parts.append("")
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _symbol(cell: Cell, result: dict[str, Any] | None) -> str:
+    if cell.why_not:
+        return _NONE
+    if result is None:
+        return _OPEN
+    if not result["ok"]:
+        return _BROKEN
+    pause = result["measured"].get("pause_s", result["measured"].get("back_s"))
+    return _KEPT if pause is None else f"{_KEPT} {pause:.1f}"
+
+
+def _line(key: Key, cell: Cell, result: dict[str, Any] | None) -> str:
+    head = f"- **{key[1]}**: "
+    if cell.why_not:
+        return head + f"no cell. {cell.why_not}"
+    text = head + cell.promise
+    if cell.tests:
+        text += " Test: " + ", ".join(f"`{test.rpartition('::')[2] or test}`" for test in cell.tests) + "."
+    if result is None:
+        return text + " Not measured yet."
+    if not result["ok"]:
+        return text + f" **Broken**: {_plain(result['failure'])}"
+    seen = [_UNITS[name].format(_number(value)) for name, value in result["measured"].items()]
+    return text + f" Measured: {', '.join(seen)}."
+
+
+def _number(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else _plain(str(value))
+
+
+def _plain(text: str) -> str:
+    """One line without anything that Markdown would take for its own."""
+    return " ".join(text.replace("*", "").replace("`", "'").replace("|", "/").split())[:300]
+
+
+def write() -> Path:
+    """Write it; where."""
+    PAGE.write_text(page())
+    return PAGE
