@@ -10,10 +10,10 @@ CACHE  := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/callsheet
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test cluster check format docs bench clean
+.PHONY: help demo test test-long cluster check format docs bench clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The environment is made anew when the list of dependencies changes. $(1): the extras that it is made with; $(2): what they
 # are, in words; $(3): whether later checkouts shall find them (tools/packages.py).
@@ -44,6 +44,11 @@ test: check ## Run every check and every test, on this machine and on a real Kub
 	@if [ "$$(id -u)" = 0 ] && [ -z "$$CALLSHEET_TEST_KUBECONFIG" ]; then $(BIN)/python -m tools.cluster build; fi
 	$(BIN)/python -m pytest -n 4 --dist loadgroup -m "cluster and not exclusive"
 	$(BIN)/python -m pytest -m "cluster and exclusive"
+
+test-long: $(STAMP) ## Run what takes hours: every cell of the matrix of faults, and the soak; then write their page
+	$(BIN)/python -m tools.faults run
+	$(BIN)/python -m tools.faults soak --minutes 60 --result tools/faults/soak.json
+	$(BIN)/python -m tools.faults page
 
 cluster: ## Start a real Kubernetes of two nodes on this machine (as root)
 	$(PYTHON) -m tools.cluster up --nodes 2

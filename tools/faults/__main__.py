@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -21,6 +23,7 @@ def main() -> int:
     soak.add_argument(
         "--folder", type=Path, help="keep everything here; without it a temporary folder is used"
     )
+    soak.add_argument("--result", type=Path, help="write what was seen here too, dated, for the page")
     run = verbs.add_parser("run", help="measure the cells of the matrix and keep the results")
     run.add_argument(
         "--seed", type=int, default=1, help="the order of the cells, and all that happens by chance"
@@ -31,6 +34,7 @@ def main() -> int:
     run.add_argument("--minutes", type=float, default=60.0, help="begin no cell after so many")
     verbs.add_parser("page", help="write docs/reference/faults.md from the results")
     wish = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left behind
     return {"soak": _soak, "run": _run, "page": _page}[wish.verb](wish)
 
 
@@ -52,7 +56,11 @@ def _soak(wish: argparse.Namespace) -> int:
 
     with tempfile.TemporaryDirectory(prefix="callsheet-soak-") as temporary:
         told = soak(wish.folder or Path(temporary), wish.minutes, wish.seed)
-    print(json.dumps(told, indent=2))
+    told["date"] = datetime.date.today().isoformat()
+    text = json.dumps(told, indent=2)
+    if wish.result:
+        wish.result.write_text(text + "\n")
+    print(text)
     return 1 if told["failures"] else 0
 
 

@@ -36,7 +36,7 @@ QUICK = {
     ("read-only", "learner"),
     ("s3-500", "learner"),
     ("s3-503", "replay shard"),
-    ("clock", "replay shard"),
+    ("clock", "learner"),
     ("memory", "replay shard"),
     ("key", "actor"),
     ("schema", "actor"),

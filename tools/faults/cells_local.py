@@ -45,7 +45,11 @@ def _supervisor() -> dict[str, Cell]:
             tests=("tests/integration/test_logs.py::test_a_full_disk_costs_log_lines_and_not_the_run",),
         ),
         "read-only": Cell(
-            "Replicas that die are started again within 60 s, during and after it.", s.read_only
+            "A place that cannot be written is said before anything starts. (A disk does not become read-only under it: "
+            "its logs are open.)",
+            tests=(
+                "tests/integration/test_rare_moments.py::test_a_place_that_cannot_be_written_is_said_and_nothing_runs",
+            ),
         ),
         "s3-500": Cell(stored, s.store(StoreScript("error", 500))),
         "s3-503": Cell(stored, s.store(StoreScript("error", 503, retry_after=1))),

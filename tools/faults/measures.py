@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tools.faults import inject, s3server
 from tools.faults.machine import Clock
+from tools.faults.proxy import Direction
 from tools.faults.scenes import Measured, Scene, scene
 from tools.faults.storeproxy import MULTIPART, Answer, StoreProxy, StoreScript
 from tools.faults.waiting import eventually
@@ -119,8 +121,9 @@ def corrupt(found: Scene) -> None:
 
 def one_way(found: Scene) -> None:
     """First nothing arrives there, then nothing from there; each for longer than a connection is trusted."""
-    for direction in ("to", "from"):
-        inject.partition(found.plane, found.victim, 6.0, direction)  # type: ignore[arg-type]
+    directions: tuple[Direction, Direction] = ("to", "from")
+    for direction in directions:
+        inject.partition(found.plane, found.victim, 6.0, direction)
         found.all_move(2)
 
 
@@ -179,7 +182,10 @@ def _hits(proxy: StoreProxy, answer: Answer, times: int) -> None:
 
 def multipart(setting: Setting) -> Measured:
     """Parts of large uploads fail: a connection that ends half-way, then errors."""
-    large = {"learner": {"model": 24 * MB, "every": 2.0}, "replay shard": {"width": 40_000, "pace": 0.02}}
+    large: dict[str, dict[str, Any]] = {
+        "learner": {"model": 24 * MB, "every": 2.0},
+        "replay shard": {"width": 40_000, "pace": 0.02},
+    }
     with scene(
         setting.victim, setting.folder, setting.seed, s3=setting.s3(), items=400, **large[setting.victim]
     ) as found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from tools.faults.matrix import FAULTS, VICTIMS, Cell, Key, cells
 from tools.faults.plane import ROOT
 from tools.faults.run import load
 
+SOAK = Path(__file__).parent / "soak.json"
 PAGE = ROOT / "docs" / "reference" / "faults.md"
 _KEPT, _BROKEN, _OPEN, _NONE = "✓", "✗", "…", "-"
 _UNITS = {
@@ -16,7 +18,6 @@ _UNITS = {
     "others_pause_s": "others' longest pause {} s",
     "fault_s": "the fault took {} s",
     "back_s": "back after {} s",
-    "back_afterwards_s": "back after {} s when it had passed",
     "answered_s": "answered after {} s",
     "ended_after_s": "ended after {} s",
     "gone_s": "gone after {} s",
@@ -56,7 +57,7 @@ def page(told: dict[str, Any] | None = None) -> str:
     for fault, title in FAULTS.items():
         row = [_symbol(found[fault, victim], results.get(f"{fault}/{victim}")) for victim in VICTIMS]
         parts.append(f"| {title} | " + " | ".join(row) + " |")
-    parts += ["", "## The cells", ""]
+    parts += ["", *_soak(), "## The cells", ""]
     for fault, title in FAULTS.items():
         parts += [f"### {title[0].upper()}{title[1:]}", ""]
         parts += [
@@ -65,6 +66,39 @@ def page(told: dict[str, Any] | None = None) -> str:
         ]
         parts.append("")
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _soak() -> list[str]:
+    """What the last soak saw."""
+    if not SOAK.exists():
+        return []
+    told = json.loads(SOAK.read_text())
+    lines = [
+        "## The soak",
+        "",
+        "`python -m tools.faults soak` runs two data planes (actors, a replay shard, a learner, a parameter server, a",
+        "policy server, an evaluator) under random faults. In the first anybody may be killed or replaced; the processes",
+        f"of the second live as long as the soak. The last one, on {told['date']}, took {told['minutes']:g} minutes with "
+        f"seed {told['seed']}: "
+        + ("every promise was kept." if not told["failures"] else "**not every promise was kept**."),
+        "",
+    ]
+    for name in ("killed", "lasting"):
+        if name in told:
+            one = told[name]
+            faults = ", ".join(f"{kind} {count}" for kind, count in one["faults"].items())
+            durable = one["replay"]["promised"] + one["learner"]["promised"]
+            pauses = ", ".join(f"{what} {seconds:.1f}" for what, seconds in one["longest pauses, s"].items())
+            lines += [
+                f"- **{name}**: {sum(one['faults'].values())} faults ({faults}); {one['restarts']} restarts;"
+                f" {durable:,} items were called durable, none is missing or there twice;"
+                f" longest pauses in seconds: {pauses}.",
+            ]
+    lines += ["", "| process | first quarter, MB | last quarter, MB | open files |", "|---|---|---|---|"]
+    for name, one in told["memory"].items():
+        files = f"{one['first files']:g}, {one['last files']:g}"
+        lines.append(f"| {name} | {one['first MB']} | {one['last MB']} | {files} |")
+    return [*lines, ""]
 
 
 def _symbol(cell: Cell, result: dict[str, Any] | None) -> str:

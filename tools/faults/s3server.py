@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sysconfig
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from callsheet.errors import CallsheetError
@@ -113,7 +113,7 @@ class S3Server:
 
     def wait_until_ready(self) -> None:
         """Until it has the bucket and takes an object."""
-        with _variables(self.environment()):
+        with variables(self.environment()):
             store = open_store(f"s3://{BUCKET}", patience=5.0)
 
         def takes_one() -> bool:
@@ -145,7 +145,8 @@ class S3Server:
 
 
 @contextlib.contextmanager
-def _variables(values: dict[str, str]) -> Iterator[None]:
+def variables(values: Mapping[str, str]) -> Iterator[None]:
+    """These are set in the block."""
     before = dict(os.environ)
     os.environ.update(values)
     try:

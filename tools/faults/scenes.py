@@ -176,7 +176,7 @@ def scene(
         if s3 is not None:
             proxy = stack.enter_context(StoreProxy(s3.endpoint, seed))
             env = {**s3.environment(), "AWS_ENDPOINT_URL": proxy.url}
-            os.environ.update(s3.environment())  # for the oracles, which ask the server itself
+            stack.enter_context(s3server.variables(s3.environment()))  # the oracles ask the server itself
             storage = f"s3://{s3server.BUCKET}/{folder.name}-{os.getpid()}-{time.monotonic_ns()}"
         made = stack.enter_context(plane(folder / "plane", seed=seed, storage=storage, env=env))
         found = Scene(made, NAMES[victim], seed, items, disk=made_disk, proxy=proxy)

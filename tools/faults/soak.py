@@ -244,10 +244,10 @@ def soak(folder: Path, minutes: float, seed: int) -> dict[str, Any]:
     told: dict[str, Any] = {"minutes": minutes, "seed": seed}
     with (
         s3server.serving(folder / "s3") as server,
+        s3server.variables(server.environment()),  # for the oracles, which ask the server itself
         _world(folder, server, seed, "killed", kills=True) as killed,
         _world(folder, server, seed, "lasting", kills=False) as lasting,
     ):
-        os.environ.update(server.environment())  # for the oracles, which ask the server itself
         worlds = [killed, lasting]
         for world in worlds:
             world.begin()

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 from tools.faults.loop import run
 
@@ -61,6 +61,7 @@ class StoreProxy:
         self._chance = random.Random(self.seed)  # noqa: S311 - must be repeatable
         self._script: StoreScript | None = None
         self._seen = self._hit = 0
+        self._open: set[asyncio.Task[Any]] = set()
         host, port = self.endpoint.removeprefix("http://").rstrip("/").rsplit(":", 1)
         self._target = host, int(port)
         run(self._start())
@@ -93,9 +94,17 @@ class StoreProxy:
         return script
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            await self._serve(reader, writer)
-        writer.close()
+        task = asyncio.current_task()
+        assert task is not None
+        self._open.add(task)  # a loop remembers weakly whom it serves
+        try:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                await self._serve(reader, writer)
+        except asyncio.CancelledError:
+            pass
+        finally:
+            self._open.discard(task)
+            writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -143,8 +152,9 @@ class StoreProxy:
         run(self._close())
 
     async def _close(self) -> None:
-        await self._follow(None)
         self._server.close()
+        for task in self._open:
+            task.cancel()
 
     def __enter__(self) -> StoreProxy:
         return self

@@ -20,7 +20,7 @@ from callsheet.backends.local.client import LocalRun
 from callsheet.spec.experiment import Experiment
 from callsheet.store import open_store
 from tools.faults import inject, s3server
-from tools.faults.machine import Clock, memory_limit, small_disk, stop_for
+from tools.faults.machine import Clock, memory_limit, stop_for
 from tools.faults.measures import Measure, Setting
 from tools.faults.scenes import Measured
 from tools.faults.storeproxy import MULTIPART, StoreProxy, StoreScript
@@ -29,17 +29,6 @@ from tools.faults.waiting import eventually
 WAITS = "import signal\nprint('up', flush=True)\nsignal.pause()"
 COUNTS = "import time\nfor n in range(150):\n    print('step', n, flush=True)\n    time.sleep(0.1)"
 MUCH = "for n in range(20000):\n    print('x' * 999)"
-
-
-@contextlib.contextmanager
-def _variables(values: Mapping[str, str]) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def _document(code: str, **spec: Any) -> dict[str, Any]:
@@ -52,7 +41,7 @@ def _running(
     folder: Path, code: str, env: Mapping[str, str] | None = None, **spec: Any
 ) -> Iterator[LocalRun]:
     folder.mkdir(parents=True, exist_ok=True)
-    with _variables({"XDG_STATE_HOME": str(folder / "state"), **(env or {})}):
+    with s3server.variables({"XDG_STATE_HOME": str(folder / "state"), **(env or {})}):
         made = Experiment.model_validate(_document(code, **spec))
         run = backend("local").start(made, base=folder, detach=True)
         assert isinstance(run, LocalRun)
@@ -95,23 +84,6 @@ def stopped(setting: Setting) -> Measured:
         return {"back_s": back}
 
 
-def read_only(setting: Setting) -> Measured:
-    """The disk of its results cannot be written for 5 s; replicas are looked after all the same."""
-    with (
-        small_disk(setting.folder / "disk", 8) as disk,
-        _running(setting.folder, WAITS, storage=f"file://{disk.folder}") as run,
-    ):
-        eventually(lambda: _ready(run), 60)
-        disk.read_only(True)
-        try:
-            back = _killed_replica_is_back(run)
-        finally:
-            disk.read_only(False)
-        back_again = _killed_replica_is_back(run)
-        assert run.status().phase == "Running"
-        return {"back_s": back, "back_afterwards_s": back_again}
-
-
 def store(script: StoreScript, code: str = "print('done')", seconds: float = 8.0) -> Measure:
     """The store is in trouble when a run ends: its results are there all the same."""
 
@@ -133,7 +105,7 @@ def store(script: StoreScript, code: str = "print('done')", seconds: float = 8.0
             assert status is not None
             assert (status.phase, status.warnings) == ("Succeeded", []), status
             took = round(time.monotonic() - begun, 2)
-            with _variables(server.environment()):
+            with s3server.variables(server.environment()):
                 there = open_store(f"{storage}/hurt/{run.id}")
                 assert json.loads(there.get("status.json"))["phase"] == "Succeeded"
                 size = sum(entry.size for entry in there.list("logs"))

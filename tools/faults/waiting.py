@@ -12,7 +12,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(look: Callable[[], T], within: float = 30.0, what: str = "") -> T:
+def eventually(look: Callable[[], T | None], within: float = 30.0, what: str = "") -> T:
     """The first truthy answer; fails with the last one."""
     limit = time.monotonic() + within
     while True:
