@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,7 +20,7 @@ from replays import serving, until
 from trajectories import reading, writing
 
 from callsheet.runtime.link import messages as m
-from callsheet.runtime.link.link import Link
+from callsheet.runtime.link.link import Link, TimedOut
 from callsheet.runtime.parameters import ParameterServer
 from callsheet.runtime.parameters import words as parameter_words
 from callsheet.runtime.parameters.words import Version
@@ -133,8 +139,8 @@ def test_a_first_hello_that_is_followed_by_nothing_decides_for_nobody(kind: str)
 
 def flood_network(peer: Peer, kind: str) -> None:
     schema = SCHEMAS.get(kind, WRITTEN)
-    payload = bytes(1 << 20)
-    for number in range(1, 400):
+    payload = bytes(m.LARGEST_PART)
+    for number in range(1, 600):
         head = m.encode_data(m.Header(ITEMS, schema.hash, 1, number, body=b"\0"), number % 8, len(payload))
         peer.send(head, payload, patience=1.0)
 
@@ -163,7 +169,7 @@ def test_one_that_sends_more_than_its_window_is_shown_the_door(server: Server, w
         assert isinstance(answer, m.Welcome)
         if way == "network":
             flood_network(peer, server.kind)
-            assert (peer.receive(20) or (0, b""))[0] == m.REFUSAL
+            until(lambda: (peer.receive(1) or (0, b""))[0] == m.REFUSAL)
         else:
             assert peer.enter(answer)
             flood_memory(peer, server.kind)
@@ -305,3 +311,70 @@ def test_a_block_of_huge_pages_is_not_taken(server: Server) -> None:
         until(lambda: not peer.drain())
     os.close(fd)
     lives(server)
+
+
+def test_a_connection_that_breaks_with_messages_nobody_has_taken_yet_ends_no_process() -> None:
+    """ZeroMQ aborts a process whose own sign of life is due on such a connection."""
+    code = (
+        "import sys, time\n"
+        "from callsheet.runtime.trajectories import TrajectoryReader\n"
+        "from tools.fuzz.peer import context\n"
+        "with context(role='server') as ctx, TrajectoryReader(ctx, 'e') as reader:\n"
+        "    print(reader.address, flush=True)\n"
+        "    sys.stdin.readline()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as busy:
+        assert busy.stdin is not None
+        assert busy.stdout is not None
+        with Peer(busy.stdout.readline().strip()) as peer:
+            for _ in range(5000):  # many more than ZeroMQ takes for somebody who does not ask for them
+                peer.send(m.encode(m.ALIVE), patience=1.0)
+        with pytest.raises(subprocess.TimeoutExpired):
+            busy.wait(3)  # three signs of life
+        busy.stdin.write("\n")
+        busy.stdin.close()
+        assert busy.wait(20) == 0
+
+
+def test_one_that_comes_again_and_again_has_one_window() -> None:
+    schema = Schema.of({"x": np.zeros(4, np.float32)})
+    layout = schema.layout(1024)
+    ended = threading.Event()
+    with reading("memory", schema=schema) as reader, Peer(reader.address, plaintext=False) as peer:
+
+        def read_slowly() -> None:
+            while not ended.wait(0.01):
+                with contextlib.suppress(TimedOut):
+                    reader.read(1, timeout=0.05)
+
+        thread = threading.Thread(target=read_slowly)
+        thread.start()
+        try:
+            for number in range(30):
+                said = hello("trajectories", f"intruder/{number}", run="by-hand", schema=schema.encoded)
+                assert isinstance(peer.hello(said), m.Welcome)
+                for block in range(8):
+                    header = m.Header(ITEMS, schema.hash, 1024, 1 + 1024 * block)
+                    peer.send(m.encode_data(header, block, layout.nbytes), bytes(layout.nbytes))
+            until(lambda: reader.counts()["frames"] == 240)
+            assert reader.counts()["waiting"] <= 10 * 1024, "its last window, and the frame that was begun"
+        finally:
+            ended.set()
+            thread.join(20)
+
+
+def test_hellos_without_end_keep_nobody_waiting(server: Server) -> None:
+    with Client(server.kind, server.address) as honest, Peer(server.address) as peer:
+        until_then = time.monotonic() + 5
+        while time.monotonic() < until_then:
+            peer.send(raw_hello(server))
+            while peer.receive(0.0):
+                pass
+        _, gap = honest.end()
+        assert gap < 3, "much less, where there is nobody else"

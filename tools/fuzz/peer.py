@@ -39,9 +39,10 @@ def sealed(size: int, content: bytes = b"") -> int:
 class Peer:
     """One connection. Nothing that it sends is checked."""
 
-    def __init__(self, address: str, *, plaintext: bool = True) -> None:
-        self._context = context(address, plaintext=plaintext, role="intruder")
-        self._socket = self._context.sockets.link(address)
+    def __init__(self, address: str, shared: Context | None = None, *, plaintext: bool = True) -> None:
+        made = shared or context(address, plaintext=plaintext, role="intruder")
+        self._own = None if shared else made
+        self._socket = made.sockets.link(address)
         self._socket.connect(f"tcp://{address}")
         self.memory: socket.socket | None = None
 
@@ -122,7 +123,8 @@ class Peer:
         if self.memory is not None:
             self.memory.close()
         self._socket.close(0)
-        self._context.close()
+        if self._own is not None:
+            self._own.close()
 
     def __enter__(self) -> Peer:
         return self

@@ -240,7 +240,7 @@ def _use(kind: str, address: str, *, memory: bool) -> None:
         ended.set()
 
     threading.Thread(target=end_with_input, daemon=True).start()
-    with context(address, role="honest", memory=memory) as ctx:
+    with context(address, role="honest", index=int(memory), memory=memory) as ctx:
         served, gap, last = 0, 0.0, 0.0
         work = CLIENTS[kind](ctx)
         while not ended.is_set():

@@ -8,7 +8,6 @@ import os
 import select
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import zmq
@@ -21,7 +20,7 @@ from callsheet.runtime.link.door import Door, host_identity
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.parts import Parts
 from callsheet.runtime.link.pattern import LONGEST_REASON, Counts, Noted, Pattern, Refuse
-from callsheet.runtime.link.peer import LARGE, Peer
+from callsheet.runtime.link.peer import LARGE, Peer, Peers
 from callsheet.runtime.link.wires import Full, Lost, MemoryWire, NetworkWire, parse, take
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
@@ -35,15 +34,10 @@ _LINGER = 0.001
 _POLLIN = int(zmq.POLLIN)
 _AT_ONCE = 64
 """Messages with arrays that are taken from one peer, or from the network, before others have their turn."""
+_STAYS = 0.2
+"""Seconds that one call stays for those who say hello, however many do: others wait for what has come."""
 _TURN = 0.02
 """Seconds for which the network has its turn at most: of a thousand who say hello, all should be heard."""
-
-
-@dataclass
-class _Peers:
-    by_name: dict[str, Peer] = field(default_factory=dict)
-    by_route: dict[bytes, Peer] = field(default_factory=dict)
-    by_fd: dict[int, Peer] = field(default_factory=dict)
 
 
 class Listener:
@@ -56,7 +50,7 @@ class Listener:
         self.counts = Counts()
         self.owing: set[Peer] = set()
         self._pattern = pattern
-        self._peers = _Peers()
+        self._peers = Peers()
         self._ready: list[Frame] = []
         self._swept = time.monotonic()
         self._noted = Noted()
@@ -122,20 +116,21 @@ class Listener:
             if self._ready:
                 return self._taken()
         deadline = Deadline(timeout)
+        stays = time.monotonic() + _STAYS
         while True:
             if self._touched:
                 self._take_network()
             if not self._ready:
                 self._touched = self._touched or bool(int(self._router.getsockopt(zmq.EVENTS)) & _POLLIN)
             wait = 0.0 if self._ready or self._touched or self._awake else deadline.left(_SWEEP)
-            greeting = self._door.greeting() if self._door else 0.0
+            greeting = self._greeting(stays)
             if greeting > 0:
                 wait = max(wait, greeting)
             elif self.owing:
                 wait = min(wait, _LINGER)
             if not self._look(wait) and wait:
                 self.settle()
-            if (self._touched and not self._ready) or (self._door and self._door.greeting() > 0):
+            if self._greeting(stays) > 0 or (self._touched and not self._ready and time.monotonic() < stays):
                 continue
             if self._ready or self._awake:
                 return self._taken()
@@ -144,6 +139,9 @@ class Listener:
             if deadline.passed:
                 self.settle()
                 return []
+
+    def _greeting(self, until: float) -> float:
+        return min(self._door.greeting(), until - time.monotonic()) if self._door else 0.0
 
     def _look(self, wait: float) -> bool:
         """See to whatever happens within that time; whether something did."""
@@ -289,15 +287,13 @@ class Listener:
         except Refuse as no:
             self._refused(f"{hello.name}: {no.reason}")
             theirs = no.schema.encoded if no.schema else b""
-            reason = no.reason[:LONGEST_REASON]
-            self._answer(route, m.encode(m.REFUSAL, m.Refusal(reason, no.again, theirs)))
+            self._answer(route, m.encode(m.REFUSAL, m.Refusal(no.reason[:LONGEST_REASON], no.again, theirs)))
             return
         peer = Peer(self, hello, schema, NetworkWire(self._router, route), route)
-        near = self._door is not None and hello.host == host_identity() != ""
         takes = self._pattern.takes()
         welcome = m.Welcome(m.PROTOCOL, self.context.incarnation, self.window, body=body)
         welcome.schema = takes.encoded if takes else b""
-        if self._door is not None and near:
+        if self._door is not None and hello.host == host_identity() != "":
             welcome.socket, welcome.token = self._door.name, self._door.expect(peer)
         if not self._answer(route, m.encode(m.WELCOME, welcome)):
             peer.close()  # it gave up and is gone; its next try may be here already

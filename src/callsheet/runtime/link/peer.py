@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from callsheet.runtime.link import messages as m
@@ -148,3 +149,12 @@ class Peer:
         self._blocks.close()
         if isinstance(self.wire, MemoryWire):
             self.wire.close()
+
+
+@dataclass
+class Peers:
+    """All links of a listener, by what they are found by."""
+
+    by_name: dict[str, Peer] = field(default_factory=dict)
+    by_route: dict[bytes, Peer] = field(default_factory=dict)
+    by_fd: dict[int, Peer] = field(default_factory=dict)

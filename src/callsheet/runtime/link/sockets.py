@@ -103,6 +103,11 @@ class Sockets:
         made.reconnect_ivl = 50
         made.reconnect_ivl_max = 500
         made.connect_timeout = _CONNECT
+        # Only this side asks for signs of life, and tells the listener when to expect the next: ZeroMQ 4.3.5 ends the whole
+        # process when a connection breaks whose messages nobody has taken for a while and a sign of life is due on it. So
+        # listeners send none, and links have no limit at which they stop reading; their listener has one for what it sends.
+        made.heartbeat_ivl, made.heartbeat_timeout, made.heartbeat_ttl = _HEARTBEAT, _PATIENCE, _PATIENCE
+        made.rcvhwm = 0
         if self._keys:
             made.curve_publickey, made.curve_secretkey = self._keys.link
             made.curve_serverkey = self._keys.listener[0]
@@ -125,7 +130,6 @@ class Sockets:
         made.sndhwm = made.rcvhwm = 1000  # messages; the blocks in flight bound their bytes
         made.sndbuf = made.rcvbuf = _BUFFER
         made.maxmsgsize = LARGEST_PART + _ENVELOPE
-        made.heartbeat_ivl, made.heartbeat_timeout = _HEARTBEAT, _PATIENCE
         made.handshake_ivl = _HANDSHAKE
         return made
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from callsheet.errors import UserError
-from callsheet.runtime.decoding import Natural, decode
+from callsheet.runtime.decoding import LARGEST_INTEGER, Natural, decode
 
 MOST_INCARNATIONS = 16
 """Starts of one sender that are remembered."""
@@ -30,7 +30,7 @@ class Marks(msgspec.Struct, array_like=True):
     """What a receiver tells a sender about its items."""
 
     taken: Natural = 0
-    """The last item of this start of the sender that the receiver has."""
+    """The last item of this start of the sender that need not be sent again: what is here and not read may still be dropped."""
     durable: tuple[tuple[Natural, Natural], ...] = ()
     """The last durable item of this and of earlier starts: incarnation, sequence."""
 
@@ -78,7 +78,7 @@ class Sender:
         """What to tell this start of it."""
         mine = self.tracks.get(incarnation)
         durable = tuple((one.incarnation, one.durable) for one in self.tracks.values() if one.durable)
-        return _ENCODER.encode(Marks(mine.taken if mine else 0, durable))
+        return _ENCODER.encode(Marks(mine.read if mine else 0, durable))
 
 
 class Ledger:
@@ -164,8 +164,11 @@ def _entries(cursor: Mapping[str, Sequence[Sequence[int]]]) -> Iterator[tuple[st
     try:
         for name, marks in cursor.items():
             for incarnation, sequence in marks:
-                yield str(name), int(incarnation), int(sequence)
-    except (TypeError, ValueError, AttributeError):
+                found = int(incarnation), int(sequence)
+                if not all(0 <= number <= LARGEST_INTEGER for number in found):
+                    raise ValueError(found)
+                yield str(name), *found
+    except (TypeError, ValueError, AttributeError, OverflowError):
         raise UserError(
             "this is not a cursor: it maps names of writers to [incarnation, sequence] pairs",
             fix="store what cursor() gives, and pass just that",

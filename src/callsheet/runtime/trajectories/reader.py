@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from types import TracebackType
 
 import numpy as np
@@ -198,6 +199,16 @@ class TrajectoryReader:
         return self._ledger.marks(hello.name, hello.incarnation)
 
     def _gone(self, peer: Peer) -> None:
+        """A writer is no longer there: what it sent and was not copied comes again, if it lives. Else one that comes and
+        goes would have a window each time."""
+        if peer.open and self._backlog:
+            begun, waiting = self._backlog[0], self._backlog
+            self._backlog = deque([begun])
+            for piece in islice(waiting, 1, None):
+                if piece.frame is None or piece.frame.peer is not peer:
+                    self._backlog.append(piece)
+                elif piece.at < piece.count:
+                    piece.track.taken = min(piece.track.taken, piece.sequence + piece.at - 1)
         if peer.state is not None:
             self._ledger.left(peer.name)
 
@@ -229,6 +240,8 @@ class TrajectoryReader:
         that was sent again may be that of the first of its kind, and must not be given back before it is copied."""
         for frame in frames:
             peer: Peer = frame.peer
+            if not peer.alive:
+                continue
             schema = self.schema or peer.schema
             assert schema is not None, "a writer that says none is refused"
             try:
