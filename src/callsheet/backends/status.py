@@ -5,9 +5,12 @@ Stands apart from the backends' protocol because the local supervisor writes it 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from callsheet.errors import UserError
 
 Phase = Literal["Pending", "Starting", "Running", "Suspended", "Stopping", "Succeeded", "Failed", "Stopped"]
 FINISHED: tuple[Phase, ...] = ("Succeeded", "Failed", "Stopped")
@@ -136,6 +139,18 @@ class Status:
                 ],
             }
         )
+
+
+def status_of(data: bytes, where: str = "the status") -> Status:
+    """The status in these bytes; a `UserError` when they hold none."""
+    import msgspec
+
+    try:
+        return msgspec.convert(json.loads(data), Status)
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"{where} is damaged: {error}", fix="delete the run, or put back a copy of the file"
+        ) from None
 
 
 def count_roles(names: Iterable[str], replicas: Iterable[ReplicaStatus]) -> list[RoleStatus]:

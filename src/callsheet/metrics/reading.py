@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ REQUEST: Final = (
     b"GET /metrics HTTP/1.1\r\nHost: metrics\r\nAccept: application/json\r\nConnection: close\r\n\r\n"
 )
 """What to send to a process's port for its newest line."""
+_LARGEST: Final = sys.float_info.max
 STALE: Final = 3
 """A line older than so many of its intervals tells nothing about a process that should still be writing."""
 
@@ -83,9 +85,9 @@ def parse(data: bytes) -> ProcessMetrics | None:
             metrics=dict(line["metrics"]),
             rates=dict(line["rates"]),
             recent=dict(line["recent"]),
-            shown=list(line["shown"]),
+            shown=[dict(item) for item in line["shown"]],
         )
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
 
 
@@ -122,7 +124,8 @@ def is_whole(data: bytes) -> bool:
         ),
         b"",
     )
-    return bool(end) and length.strip().isdigit() and len(body) >= int(length)
+    length = length.strip()
+    return bool(end) and length.isdigit() and len(length) < 20 and len(body) >= int(length)
 
 
 def from_response(data: bytes) -> ProcessMetrics | None:
@@ -213,7 +216,7 @@ def shown_by_role(
             continue
         for item in process.shown:
             value, unit, way = item.get("value"), str(item.get("unit", "")), str(item.get("merge", "mean"))
-            if isinstance(value, (int, float)):
+            if isinstance(value, (int, float)) and abs(value) <= _LARGEST:
                 key = (str(item.get("name", "")), unit, way)
                 found.setdefault(process.role, {}).setdefault(key, []).append(float(value))
     return {

@@ -56,10 +56,10 @@ class Curve:
         if self._store is None:
             return []
         try:
-            text = self._store.get(KEY).decode()
+            text = self._store.get(KEY).decode(errors="replace")
         except NotFound:
             return []
-        return [json.loads(line) for line in text.splitlines()]
+        return [point for line in text.splitlines() if (point := _point(line)) is not None]
 
     def add(self, elapsed: float, point: dict[str, Any], *, always: bool = False) -> None:
         """A point, unless the last one was a moment ago."""
@@ -81,3 +81,13 @@ class Curve:
         if self._store is not None and self._new:
             self._new = False
             self._store.put(KEY, "".join(json.dumps(point) + "\n" for point in self.points).encode())
+
+
+def _point(line: str) -> dict[str, Any] | None:
+    """A point of the curve; None for a line that is damaged, which must not keep a learner from going on."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    numbers = isinstance(found, dict) and (found.get("elapsed"), found.get("steps", 0))
+    return found if numbers and all(isinstance(one, (int, float)) for one in numbers) else None

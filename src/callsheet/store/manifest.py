@@ -82,7 +82,7 @@ def read(store: Store, number: int) -> Record:
     try:
         data = json.loads(store.get(key(number)))
         form = data.pop("format")
-    except (ValueError, AttributeError, KeyError, TypeError):
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
         raise BadSet(f"{where} is no manifest: it is damaged, or another program wrote it", fix=fix) from None
     if form != FORMAT:
         raise BadSet(
@@ -92,14 +92,30 @@ def read(store: Store, number: int) -> Record:
         told = data.pop("sha256")
         parts = tuple(Part(**part) for part in data.pop("parts"))
         record = Record(**data, parts=parts)
-        intact = told == json.loads(record.encode())["sha256"]
-    except (KeyError, TypeError, ValueError):
+        intact = told == json.loads(record.encode())["sha256"] and _plausible(record)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         intact = False
     if not intact:
         raise BadSet(f"{where} is damaged: its content does not have its own hash", fix=fix)
     if record.number != number:
         raise BadSet(f"{where} is a copy of record {record.number}", fix=fix)
     return record
+
+
+def _plausible(record: Record) -> bool:
+    """Whether everything is of the kind that it should be: what others compare, join and open."""
+    numbers = [record.number, record.fence, *(part.size for part in record.parts)]
+    texts = [record.incarnation, record.name, record.folder]
+    texts += [text for part in record.parts for text in (part.name, part.sha256)]
+    return (
+        record.kind in ("claim", "set")
+        and all(type(number) is int and number >= 0 for number in numbers)
+        and all(isinstance(text, str) for text in texts)
+        and not any(".." in text.split("/") or text.startswith("/") for text in texts)
+        and isinstance(record.created, (int, float))
+        and (record.order is None or type(record.order) is int)
+        and isinstance(record.info, dict)
+    )
 
 
 def walk(store: Store, *, before: int | None = None) -> Iterator[Record | BadSet]:

@@ -20,6 +20,7 @@ from callsheet.backends.local.supervisor import strays
 from callsheet.backends.local.supervisor.files import Layout
 from callsheet.backends.local.supervisor.guard import mark_lost
 from callsheet.backends.pieces import LogPiece, lines
+from callsheet.backends.status import status_of
 from callsheet.errors import NoSuchProgram, RetryError, UserError
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class LocalRun:
 
     def _status_on_disk(self) -> Status:
         try:
-            status = Status.from_data(json.loads(Path(self.layout.status).read_text(encoding="utf-8")))
+            status = status_of(Path(self.layout.status).read_bytes(), self.layout.status)
         except FileNotFoundError:
             raise UserError(
                 f"the run {self.id} has no status", fix=f"see {self.layout.supervisor_log}"

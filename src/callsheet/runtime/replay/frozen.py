@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from callsheet.runtime.decoding import Natural
 from callsheet.runtime.replay.picking import Prioritised
 from callsheet.runtime.replay.ring import Ring
 from callsheet.runtime.replay.service import Service
@@ -25,8 +26,8 @@ class Segment(msgspec.Struct, frozen=True):
     """Neighbouring items in one object of the store, a segment of the table or a piece of one: array after array."""
 
     key: str
-    start: int
-    count: int
+    start: Natural
+    count: Natural
     sha256: str
 
     @property
@@ -40,11 +41,11 @@ class Saved(msgspec.Struct):
 
     name: str
     schema: bytes
-    first: int
-    next: int
-    lives: list[tuple[int, int]]
-    inserted: int
-    sampled: int
+    first: Natural
+    next: Natural
+    lives: list[tuple[Natural, Natural]]
+    inserted: Natural
+    sampled: Natural
     highest: float
     marks: Cursor
     segments: list[Segment]

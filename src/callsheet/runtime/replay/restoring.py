@@ -13,12 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callsheet.errors import UserError
+from callsheet.runtime.decoding import BadMessage, decode
 from callsheet.runtime.replay.frozen import FORMAT, Saved, Segment, Snapshot
 from callsheet.runtime.replay.options import Table
 from callsheet.runtime.replay.picking import Prioritised
+from callsheet.runtime.replay.ring import SEGMENT
 from callsheet.runtime.replay.service import Service
 from callsheet.runtime.replay.snapshots import STATE
-from callsheet.runtime.replay.table import LiveTable
+from callsheet.runtime.replay.table import POSITION_BITS, LiveTable
+from callsheet.runtime.replay.words import LARGEST_PRIORITY
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stream.ledger import Ledger
 from callsheet.store import BadSet, NotFound, Store, StoredSet, latest
@@ -56,8 +59,8 @@ def restore(store: Store, tables: Iterable[Table]) -> dict[str, Restored]:
 
 def _load(store: Store, found: StoredSet, wanted: dict[str, Table]) -> dict[str, Restored]:
     try:
-        snapshot = _STATE.decode(found.read(STATE))
-    except msgspec.MsgspecError as error:
+        snapshot = decode(_STATE, found.read(STATE), "a state")
+    except BadMessage as error:
         raise BadSet(f"{found.name} in {store.url} is no snapshot of a replay: {error}") from None
     if snapshot.format != FORMAT:
         raise UserError(
@@ -69,12 +72,21 @@ def _load(store: Store, found: StoredSet, wanted: dict[str, Table]) -> dict[str,
         if saved.name not in wanted:
             log.warning("the snapshot has a table %r that is not wanted any more", saved.name)
             continue
-        priorities = np.frombuffer(found.read(f"priorities-{number}"), "<f4")
-        loaded[saved.name] = _table(store, saved, wanted[saved.name], priorities)
+        try:
+            priorities = np.frombuffer(found.read(f"priorities-{number}"), "<f4")
+            loaded[saved.name] = _table(store, saved, wanted[saved.name], priorities)
+        except (ValueError, OverflowError) as error:
+            raise BadSet(
+                f"{found.name} in {store.url} has a table {saved.name!r} that cannot be: {error}"
+            ) from None
     return loaded
 
 
 def _table(store: Store, saved: Saved, options: Table, priorities: NDArray[np.float32]) -> Restored:
+    if not saved.first <= saved.next < 1 << POSITION_BITS or not saved.lives:
+        raise ValueError(f"items {saved.first} to {saved.next}, {len(saved.lives)} lives")
+    if not ((priorities >= 0) & (priorities <= LARGEST_PRIORITY)).all() or not math.isfinite(saved.highest):
+        raise ValueError("priorities that are negative, too large or no numbers")
     table = LiveTable(options)
     service = Service(table, Ledger(saved.marks))
     table.limiter.inserted, table.limiter.sampled = saved.inserted, saved.sampled
@@ -98,6 +110,10 @@ def _table(store: Store, saved: Saved, options: Table, priorities: NDArray[np.fl
     if table.ring.next != saved.next:
         raise BadSet(f"the snapshot of table {saved.name!r} in {store.url} ends at {table.ring.next}")
     table.first = max(saved.first, saved.next - table.ring.capacity)
+    if table.size and (not segments or segments[0].start > table.first):
+        raise ValueError(f"items from {table.first} on without those of the first segment")
+    if 0 < len(priorities) < table.size:
+        raise ValueError(f"{len(priorities)} priorities for {table.size} items")
     if isinstance(table.picker, Prioritised):
         table.picker.highest = saved.highest
         known = priorities[len(priorities) - table.size :] if len(priorities) else np.full(table.size, np.nan)
@@ -109,6 +125,8 @@ def _table(store: Store, saved: Saved, options: Table, priorities: NDArray[np.fl
 def _read(store: Store, segment: Segment, table: LiveTable) -> None:
     """Put the items of a segment into the table."""
     where = f"{store.url}/{segment.key}"
+    if segment.count * table.item_bytes > max(SEGMENT, table.item_bytes):
+        raise ValueError(f"a segment of {segment.count} items")
     memory = bytearray(segment.count * table.item_bytes)
     digest, at = hashlib.sha256(), 0
     try:
@@ -116,6 +134,8 @@ def _read(store: Store, segment: Segment, table: LiveTable) -> None:
             digest.update(chunk)
             memory[at : at + len(chunk)] = chunk
             at += len(chunk)
+            if len(memory) > segment.count * table.item_bytes:
+                raise BadSet(f"{where} is larger than what was written")
     except NotFound:
         raise BadSet(f"{where}, which a snapshot names, is not there") from None
     if digest.hexdigest() != segment.sha256 or segment.start != table.ring.next:
