@@ -182,20 +182,12 @@ def _messages(victim: str) -> dict[Key, Cell]:
 def _stalled() -> dict[Key, Cell]:
     promise = f"{NOTHING_LOST} Whoever was replaced deletes nothing of its successor's and ends."
     nothing = "It has nothing in the store that a successor could lose."
+    stalled = "tests/integration/test_stalled_writers.py::test_a_{}_that_was_stopped_at_any_call_takes_nothing_from_its_successor"
     return {
-        ("stalled", "learner"): Cell(
-            "The row of checkpoints never goes back, however writers overlap.",
-            tests=(
-                "tests/integration/test_store_kills.py::test_the_row_never_goes_back_however_writers_are_killed",
-            ),
-        ),
-        ("stalled", "replay shard"): Cell(promise, tests=STALLED_REPLAY),
+        ("stalled", "learner"): Cell(promise, tests=(stalled.format("learner"),)),
+        ("stalled", "replay shard"): Cell(promise, tests=(stalled.format("replay_server"),)),
         ("stalled", "evaluator"): Cell(
             why_not="Results have a name for each version, and two incarnations write the same into it."
         ),
         **{("stalled", victim): Cell(why_not=nothing) for victim in SERVERS_WITHOUT_STORE},
     }
-
-
-STALLED_REPLAY = ("tests/integration/test_replay_snapshots.py::test_a_server_that_was_replaced_stops",)
-"""What is stalled at every store call."""
