@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -55,3 +58,34 @@ def test_copies_of_files_in_a_cloud_grow_with_them(folder: Path) -> None:
         copies.renew()
         assert reader.read() == b"def", "who reads it goes on where it was"
     assert [path.name for path in Path("copies").rglob("*.*")] == ["events.1"]
+
+
+def test_copies_of_killed_servers_do_not_pile_up_and_those_of_living_ones_stay(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = """
+import os, signal, sys
+from pathlib import Path
+from callsheet.rl.roles.tensorboard import copies_folder
+with copies_folder() as folder:
+    Path(folder, "events").write_bytes(b"x" * 1000)
+    print(folder, flush=True)
+    if sys.argv[1] == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    sys.stdin.readline()
+"""
+    monkeypatch.setenv("TMPDIR", str(folder))
+    program = [sys.executable, "-c", code]
+    with subprocess.Popen([*program, "live"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as living:
+        assert living.stdout
+        own = Path(living.stdout.readline().decode().strip())
+        for _ in range(4):
+            done = subprocess.run([*program, "kill"], stdout=subprocess.PIPE, check=False)
+            assert done.returncode == -signal.SIGKILL
+            assert {path.name for path in folder.glob("callsheet-*")} == {
+                own.name,
+                Path(done.stdout.decode().strip()).name,
+            }
+        assert (own / "events").read_bytes() == b"x" * 1000
+        living.communicate(b"\n", timeout=60)
+    assert not own.exists()

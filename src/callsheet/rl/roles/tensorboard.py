@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import logging
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from callsheet.errors import CallsheetError, RetryError, UserError
@@ -20,6 +25,8 @@ ENDPOINT = "tensorboard"
 EVERY = 5
 """Seconds between two looks for what is new."""
 _FILES = "tensorboard"
+_COPIES = "callsheet-tensorboard-"
+_TRIES = 5
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +37,7 @@ def run(context: Context, training: Training) -> None:
         raise UserError("TensorBoard is not installed", fix="pip install 'callsheet[tensorboard]'")
     host, port = split_address(context.bind(ENDPOINT))
     outlets = Outlets.from_env()
-    with tempfile.TemporaryDirectory() as folder:
+    with copies_folder() as folder:
         copies = Copies(open_store(outlets.remote).sub(_FILES), Path(folder)) if outlets.remote else None
         logs = folder if copies else f"{outlets.folder}/{_FILES}"
         command = [
@@ -52,6 +59,43 @@ def run(context: Context, training: Training) -> None:
             finally:
                 server.terminate()
     raise CallsheetError(f"TensorBoard ended with {server.returncode}", fix="its own words are above")
+
+
+@contextmanager
+def copies_folder() -> Iterator[str]:
+    """A folder for the copies. A kill leaves it behind; the next of us removes those that nobody holds any more."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_COPIES}*"):
+        if (fd := _hold(str(left), fcntl.LOCK_EX | fcntl.LOCK_NB)) is not None:
+            shutil.rmtree(left, ignore_errors=True)
+            os.close(fd)
+    for _ in range(_TRIES):
+        folder = tempfile.mkdtemp(prefix=_COPIES)
+        if (fd := _hold(folder, fcntl.LOCK_EX)) is not None:
+            break
+    else:
+        raise CallsheetError(f"the folder {folder} cannot be kept", fix="set TMPDIR to another disk")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(fd)
+
+
+def _hold(folder: str, how: int) -> int | None:
+    """A lock on a folder of ours, until it is closed or we end; None when somebody else has it or it is gone."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, how)
+        now = os.stat(folder)
+        if now.st_uid == os.getuid() and os.path.samestat(now, os.fstat(fd)):
+            return fd
+    except OSError:
+        pass
+    os.close(fd)
+    return None
 
 
 class Copies:
