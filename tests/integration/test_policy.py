@@ -419,7 +419,6 @@ def test_a_schema_with_free_lengths_is_no_schema_of_a_policy(kind: str) -> None:
         m.Header(1, SEEN.hash, 1, 1, body=b""),
         m.Header(1, SEEN.hash, 1, 1, body=b"\x09"),
         m.Header(1, SEEN.hash, 0, 1, body=b"\x00"),
-        m.Header(1, SEEN.hash, 65, 1, body=b"\x00"),
         m.Header(1, SEEN.hash, 1, 1, body=b"\x00\x01\x01"),
         m.Header(1, 7, 1, 1, body=b"\x00"),
         m.Header(9, SEEN.hash, 1, 1, body=b"\x00"),

@@ -81,11 +81,17 @@ class Blocks:
 
     def take(self, size: int) -> Block | None:
         """A free block of at least so many bytes."""
-        if not self._free:
+        if not self._free or self._too_much(size):
             return None
         block = self._free.pop()
         block.grow(size)
         return block
+
+    def _too_much(self, size: int) -> bool:
+        """Whether the peer would have to map more than it does: it takes more when it has given something back."""
+        more = size - self._free[-1].size
+        in_use = len(self._all) - len(self._free)
+        return more > 0 and in_use > 0 and sum(one.size for one in self._all) + more + LARGE > MOST_MEMORY
 
     def give_back(self, block: Block) -> None:
         """It is free again; unless there are more of them than the peer allows."""

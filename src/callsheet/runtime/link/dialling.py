@@ -280,7 +280,7 @@ class Dialler:
             if no.schema and self.schema:
                 text += f" ({self.schema.difference(Schema.decode(no.schema))})"
         log.error("%s", text)
-        return Refused(text, fix="both sides must agree; see the logs of both")
+        return Refused(text, fix=no.fix or "both sides must agree; see the logs of both")
 
     def _enter(
         self, end: NetworkEnd, entry: Entry, welcome: m.Welcome, until: float

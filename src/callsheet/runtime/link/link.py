@@ -241,8 +241,10 @@ class Link:
                 elif kind == m.REFUSAL:
                     no = m.refusal_of(message)
                     if not no.again:
+                        self._lost()
                         raise Refused(
-                            f"{self._dialler.endpoint} at {self.address} ended the link: {no.reason}"
+                            f"{self._dialler.endpoint} at {self.address} ended the link: {no.reason}",
+                            fix=no.fix,
                         )
                     self._dialler.reason = no.reason
                     raise Lost

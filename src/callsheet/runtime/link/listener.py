@@ -343,12 +343,14 @@ class Listener:
             log.warning("endpoint %s refused a link: %s", self.endpoint, why[:LONGEST_REASON])
 
     def expel(self, peer: Peer, why: str) -> None:
-        """End a link that broke the protocol."""
+        """End a link that broke the protocol. It may come back, and knows why it was gone."""
         self.counts.expelled += 1
-        self._refused(f"{peer.name} sent {why}")
-        if isinstance(peer.wire, NetworkWire):
-            reason = f"you sent {why}"[:LONGEST_REASON]
-            self._answer(peer.route, m.encode(m.REFUSAL, m.Refusal(reason, again=True)))
+        self.refuse(peer, m.Refusal(f"you sent {why}", again=True))
+
+    def refuse(self, peer: Peer, no: m.Refusal) -> None:
+        """End a link. When it need not come again, the call that waits there raises why."""
+        self._refused(f"{peer.name}: {no.reason}")
+        peer.say_no(no)
         self.drop(peer)
 
     def drop(self, peer: Peer) -> None:

@@ -102,6 +102,8 @@ class Refusal(msgspec.Struct, array_like=True):
     again: bool = False
     """Whether the same hello may be welcome later."""
     schema: bytes = b""
+    fix: str = ""
+    """What the peer's user can do."""
 
 
 _RELEASES = PREFIX.pack(RELEASE, 0, NO_BLOCK, NO_BLOCK, 0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from callsheet.runtime.link import messages as m
 from callsheet.runtime.link.blocks import Block, Blocks
+from callsheet.runtime.link.pattern import LONGEST_REASON
 from callsheet.runtime.link.wires import Full, Lost, MemoryWire, NetworkWire
 from callsheet.runtime.schema import Schema
 
@@ -89,6 +91,18 @@ class Peer:
     def loans(self) -> int:
         """Blocks that are lent to it now."""
         return sum(map(len, self._loans.values()))
+
+    def say_no(self, no: m.Refusal) -> None:
+        """The last that it hears."""
+        no.reason = no.reason[:LONGEST_REASON]
+        self._listener.touched()
+        with contextlib.suppress(Lost, Full):
+            self.wire.send(m.encode(m.REFUSAL, no))
+
+    def refuse(self, reason: str, fix: str) -> None:
+        """End the link for good, because of what it wants."""
+        if self.alive:
+            self._listener.refuse(self, m.Refusal(reason, fix=fix))
 
     def owe(self, block: int) -> None:
         """A block of the peer's is done with; it is told so soon."""

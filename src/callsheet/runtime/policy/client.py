@@ -267,6 +267,8 @@ class PolicyClient:
 
     def _connected(self, welcome: Welcome) -> None:
         self._terms = words.decode(welcome.body)
+        for lane in self._lanes:
+            lane.shapes = {}  # another server may take smaller requests
         try:
             answers = Schema.decode(self._terms.answers)
         except ValueError as error:

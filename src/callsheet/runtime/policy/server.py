@@ -79,6 +79,14 @@ class PolicyServer:
             if not schema.fixed:
                 raise UserError(f"{which} has free lengths: {schema}", fix="fix the length of every axis")
         max_batch = limits.whole("max_batch", max_batch, 1)
+        for schema, which in ((schema_in, "observations"), (schema_out, "answers")):
+            size = schema.layout(max_batch).nbytes
+            if size > words.LARGEST_REQUEST:
+                raise UserError(
+                    f"max_batch is {max_batch}, whose {which} have {size:,} bytes, and a message takes "
+                    f"{words.LARGEST_REQUEST:,}",
+                    fix=f"choose max_batch={words.LARGEST_REQUEST // schema.layout(1).nbytes} or less",
+                )
         limits.seconds("max_wait", max_wait, endless="float('inf') to wait until all clients have asked")
         max_failures = limits.whole("max_failures", max_failures, 1)
         self.version = 0
@@ -155,7 +163,10 @@ class PolicyServer:
         if not peer.alive:
             return True  # the client sends it again with its next connection
         try:
-            number, anew = _about(header, batch.most)
+            number, anew = _about(header)
+            if header.count > batch.most:
+                self._say_no(frame, number, f"{header.count} observations, and a batch takes {batch.most}")
+                return True
             client = peer.state or self._meet(peer)
             lane = client.lane(number)
             if self._slots is not None:
@@ -330,12 +341,12 @@ class PolicyServer:
         self.close()
 
 
-def _about(header: Header, most: int) -> tuple[int, bytes]:
+def _about(header: Header) -> tuple[int, bytes]:
     """The lane of a request, and which environments begin anew."""
     body = header.body
     if header.verb != words.ASK or not body:
         raise BadMessage(f"the word {header.verb} with {len(body)} bytes")
     number, anew = body[0], body[1:]
-    if number >= words.MOST_LANES or not 0 < header.count <= most or (anew and len(anew) != header.count):
+    if number >= words.MOST_LANES or header.count < 1 or (anew and len(anew) != header.count):
         raise BadMessage(f"a request of {header.count} observations in lane {number}, {len(anew)} marks")
     return number, anew

@@ -13,6 +13,7 @@ import msgspec
 
 from callsheet.runtime import decoding
 from callsheet.runtime.decoding import Natural
+from callsheet.runtime.link.messages import MOST_MEMORY
 
 PATTERN: Final = "policy"
 
@@ -25,6 +26,8 @@ FAILURE: Final = 3
 MOST_LANES: Final = 8
 LANES: Final = tuple(bytes([number]) for number in range(MOST_LANES))
 LONGEST_TEXT: Final = 2000
+LARGEST_REQUEST: Final = MOST_MEMORY // (2 * MOST_LANES)
+"""Bytes of a request or an answer: a peer maps so many of them."""
 
 
 class Terms(msgspec.Struct, array_like=True):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from callsheet.errors import UserError
 from callsheet.runtime.link.frame import Frame
-from callsheet.runtime.link.messages import LARGEST_PAYLOAD, NO_BLOCK, BadMessage, Header
+from callsheet.runtime.link.messages import NO_BLOCK, BadMessage, Header
 from callsheet.runtime.link.peer import Peer
 from callsheet.runtime.replay import words
 from callsheet.runtime.replay.options import PRIORITY, items_of
@@ -154,6 +154,8 @@ class Service:
             self.table.adopt(items_of(schema))
         except (UserError, ValueError, MemoryError) as error:
             raise BadMessage(f"items for which there is no table: {error}") from None
+        for ask in list(self._asks):
+            self._refused(ask)
 
     def _let_in(self, one: _Held) -> bool:
         """Take what may come in; whether that was all."""
@@ -181,15 +183,25 @@ class Service:
 
     def _ask(self, frame: Frame, guest: Guest) -> None:
         count = frame.header.count
-        if not 0 < count <= words.MOST_SAMPLED or count * self.table.item_bytes > LARGEST_PAYLOAD // 2:
-            raise BadMessage(f"a wish for {count} items of {self.table.item_bytes} bytes")
+        if not 0 < count <= words.MOST_SAMPLED:
+            raise BadMessage(f"a wish for {count} items")
         if guest.asking >= words.MOST_ASKED:
             raise BadMessage(f"more than {words.MOST_ASKED} wishes at a time")
         if not frame.peer.alive:
             return  # nobody would take the answer, and others would wait behind it
+        ask = _Ask(frame.peer, count, frame.header.sequence, time.monotonic())
+        if self._refused(ask):
+            return
         guest.asking += 1
         self.counts.requests += 1
-        self._asks.append(_Ask(frame.peer, count, frame.header.sequence, time.monotonic()))
+        self._asks.append(ask)
+
+    def _refused(self, ask: _Ask) -> bool:
+        """Say no to a sample that can never be, which may have been asked for before anybody knew what items look like."""
+        no = self.table.never_sampled(ask.count)
+        if no is not None:
+            ask.peer.refuse(*no)
+        return no is not None
 
     def pump(self) -> bool:
         """Let in and answer what can be now, up to a turn's worth; whether there may be more."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from callsheet.runtime.replay import words
 from callsheet.runtime.replay.limiter import Limiter
 from callsheet.runtime.replay.options import KEY, PROBABILITY, Table, insert_schema, reply_schema
 from callsheet.runtime.replay.picking import Fifo, Picker, Prioritised, Uniform
@@ -122,6 +123,22 @@ class LiveTable:
         if self._ring is None or not self.limiter.may_sample(self.size):
             return False
         return self.size >= count if self.picker.consumes else self.mass > 0
+
+    def never_sampled(self, count: int) -> tuple[str, str] | None:
+        """Why so many items can never be sampled at once, and what to do; None when they can, as far as is known."""
+        size, most = self.item_bytes, words.LARGEST_SAMPLE
+        if count * size > most:
+            fits = most // size
+            return (
+                f"a batch of {count:,} items of {size:,} bytes is larger than {most:,} bytes",
+                f"choose batch={fits} or less" if fits else "make the items smaller",
+            )
+        if self._ring is not None and self.picker.consumes and count > self._ring.capacity:
+            return (
+                f"a batch of {count:,} items from a queue of {self._ring.capacity:,}",
+                "make the queue larger, or the batch smaller",
+            )
+        return None
 
     def why_no_sample(self, count: int) -> str:
         """What a sample waits for."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callsheet.runtime.decoding import Natural, Text, decode
-from callsheet.runtime.link.messages import BadMessage
+from callsheet.runtime.link.messages import LARGEST_PAYLOAD, BadMessage
 
 PATTERN: Final = "replay"
 WRITE: Final = "write"
@@ -30,6 +30,8 @@ STATE: Final = 14
 
 MOST_SAMPLED: Final = 1 << 16
 """Items in one sample."""
+LARGEST_SAMPLE: Final = LARGEST_PAYLOAD // 2
+"""Bytes of their arrays."""
 MOST_UPDATED: Final = 2048
 """Priorities in one message: a few of them must fit into a socket's buffer."""
 MOST_ASKED: Final = 64

@@ -326,7 +326,13 @@ class Lane:
 
     def _learn(self, schema: Schema) -> None:
         most = MOST_ITEMS if self.ahead is None else self.ahead // self._window
-        self.packing = Packing(schema, self._frame_bytes(), most)
+        packing = Packing(schema, self._frame_bytes(), most)
+        if packing.nbytes > m.LARGEST_PAYLOAD:
+            raise UserError(
+                f"an item for {self.endpoint} has {packing.nbytes:,} bytes, and a message takes {m.LARGEST_PAYLOAD:,}",
+                fix="make items smaller, such as rollouts of fewer steps",
+            )
+        self.packing = packing
         self.link.announce(schema)
 
     # The rest.
