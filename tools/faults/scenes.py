@@ -53,7 +53,8 @@ class Scene:
             try:
                 moves(beat, by, BACK)
             except AssertionError as error:
-                raise AssertionError(f"{name} of {self.victim} did not go on: {error}") from None
+                ends = self.plane.ends[-3:]
+                raise AssertionError(f"{name} of {self.victim} did not go on: {error}; {ends}") from None
         return time.monotonic() - begun
 
     def forget(self) -> None:
