@@ -45,10 +45,11 @@ test: check ## Run every check and every test, on this machine and on a real Kub
 	$(BIN)/python -m pytest -n 4 --dist loadgroup -m "cluster and not exclusive"
 	$(BIN)/python -m pytest -m "cluster and exclusive"
 
-test-long: $(STAMP) ## Run what takes hours: every cell of the matrix of faults, and the soak; then write their page
+test-long: $(STAMP) ## Run what takes hours: every cell of the matrix of faults, the soak, and the fuzzer
 	$(BIN)/python -m tools.faults run
 	$(BIN)/python -m tools.faults soak --minutes 60 --result tools/faults/soak.json
 	$(BIN)/python -m tools.faults page
+	$(BIN)/python -m tools.fuzz --seed 13 --cases 250000 --minutes 4
 
 cluster: ## Start a real Kubernetes of two nodes on this machine (as root)
 	$(PYTHON) -m tools.cluster up --nodes 2

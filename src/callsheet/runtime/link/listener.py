@@ -124,7 +124,7 @@ class Listener:
                 self._touched = self._touched or bool(int(self._router.getsockopt(zmq.EVENTS)) & _POLLIN)
             wait = 0.0 if self._ready or self._touched or self._awake else deadline.left(_SWEEP)
             greeting = self._greeting(stays)
-            if greeting > 0:
+            if greeting > 0 and not self._touched:
                 wait = max(wait, greeting)
             elif self.owing:
                 wait = min(wait, _LINGER)
