@@ -35,6 +35,7 @@ def parameters(setting: Setting) -> Measured:
     return {"said": said}
 
 
+_TOLD = "tests/integration/test_told_why.py::"
 CELLS = {
     "actor": Cell(
         "It ends with a sentence that says how large an item may be. Nothing durable is lost; the other actor notices "
@@ -42,12 +43,16 @@ CELLS = {
         other_schema(60, "may be kept", width=200_000),
     ),
     "learner": Cell(
-        "A batch that can never be filled is a mistake that it is told of.",
-        tests=("tests/integration/test_replay.py::test_a_batch_larger_than_the_queue_is_a_mistake",),
+        "A batch that is too large is refused in a sentence that says what fits, whenever it is asked for.",
+        tests=(
+            f"{_TOLD}test_a_batch_that_is_too_large_is_refused_also_when_it_was_asked_for_before_the_first_item",
+        ),
     ),
     "replay shard": Cell(
-        "A table that does not fit into memory refuses its first writer in a sentence, and lives on.",
+        "A table that does not fit into memory refuses its first writer in a sentence, a queue a batch that it cannot "
+        "hold; both live on.",
         tests=(
+            f"{_TOLD}test_more_items_than_a_queue_holds_are_refused_when_that_is_known",
             "tests/integration/test_replay.py::"
             "test_a_table_that_needs_more_memory_than_there_is_refuses_its_first_writer_and_lives_on",
         ),
@@ -57,7 +62,10 @@ CELLS = {
     ),
     "policy server": Cell(
         "A request that is larger than a batch is a mistake that its client is told of before it is sent.",
-        tests=("tests/integration/test_policy.py::test_mistakes_in_a_request_are_told_before_it_is_sent",),
+        tests=(
+            "tests/integration/test_policy.py::test_mistakes_in_a_request_are_told_before_it_is_sent",
+            f"{_TOLD}test_a_policy_that_came_back_with_smaller_batches_says_so",
+        ),
     ),
     "evaluator": Cell(why_not="A verdict is two numbers."),
 }
