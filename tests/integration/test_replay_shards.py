@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Callable, Iterator
@@ -99,6 +100,28 @@ def test_a_shard_that_is_away_is_left_out_and_comes_back(kind: str) -> None:
             insert_until(actor, numbers, lambda: back.server.table().size > 100)
             until(lambda: 1 in shards_of(replay.sample(10).keys))
             assert replay.counts()["shards_away"] == 0
+
+
+@pytest.mark.parametrize("ahead", [7, 31])
+@pytest.mark.parametrize("kind", ["memory", "network"])
+def test_batches_asked_for_far_ahead_outlive_a_shard_that_dies_for_good(kind: str, ahead: int) -> None:
+    held_back = Table(samples_per_insert=1.0, tolerance=300)
+    with (
+        serving(kind, Table(), window=ahead + 1) as stays,
+        serving(kind, held_back, index=1, window=ahead + 1) as goes,
+        client(kind, stays.address, goes.address, batch=64, ahead=ahead) as replay,
+        client(kind, stays.address, goes.address, role="actor") as actor,
+    ):
+        tables = (stays.server.table(), goes.server.table())
+        insert_until(actor, itertools.count(), lambda: min(table.size for table in tables) > 100)
+        with contextlib.suppress(TimedOut):
+            while True:
+                replay.sample(2)
+        goes.stop(killed=True)  # half of each batch that was asked for is there, the other half never comes
+        for _ in range(50):
+            sample = replay.sample(20)
+            assert (sample.arrays["row"] == sample.arrays["number"][:, None]).all()
+        assert set(shards_of(sample.keys).tolist()) == {0}
 
 
 def test_when_all_shards_are_away_the_wait_ends_with_a_reason() -> None:

@@ -31,6 +31,13 @@ class Reply:
     resets: int
     """How often the shard had been connected then."""
 
+    def copy(self) -> None:
+        """Have the items here, and give the shard its memory back."""
+        for name, array in self.arrays.items():
+            self.arrays[name] = mine = array.copy()
+            mine.flags.writeable = False
+        self.frame.release()
+
 
 class Source:
     """A shard. Nothing here waits but where it says so."""
@@ -47,6 +54,8 @@ class Source:
         self.replies: dict[int, Reply] = {}
         """What has come, by the numbers of the requests. It stays good when the connection breaks."""
         self._asked = 0
+        self._open = 0
+        """Requests without an answer."""
         self._said = 0
         self._questions = 0
         body = words.encode(words.Want(words.TO_SAMPLE, table))
@@ -68,11 +77,18 @@ class Source:
     def ask(self, count: int, done: Reply | None = None) -> int | None:
         """Ask for items; the request's number, or None when there is no connection. A reply that is done with is given
         back in the same message."""
+        if self._open >= words.MOST_ASKED:  # parts of many batches whose own shards are gone: some later
+            if done is not None:
+                done.frame.release()
+            return None
         self._asked += 1
         header, released = Header(words.SAMPLE, 0, count, self._asked), NO_BLOCK
         if done is not None and done.resets == self.resets:
             released, done.frame.block = done.frame.block, NO_BLOCK
-        return self._asked if self.link.tell(header, released) else None
+        if not self.link.tell(header, released):
+            return None
+        self._open += 1
+        return self._asked
 
     def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float32], deadline: Deadline) -> bool:
         """Send priorities on their way; whether there was a connection. Waits while the shard does not listen."""
@@ -88,6 +104,12 @@ class Source:
             self.link.tell(Header(words.STATE))
         return True
 
+    @property
+    def _lent(self) -> int:
+        """Replies that lie in the shard's memory; the caller may have one more."""
+        now = self.resets
+        return sum(one.resets == now and one.frame.block != NO_BLOCK for one in self.replies.values())
+
     def ready(self, number: int) -> bool:
         """Whether the answer to a request is there."""
         return number in self.replies
@@ -100,7 +122,7 @@ class Source:
     def _up(self, welcome: Welcome) -> None:
         self.resets += 1
         self.window = welcome.window
-        self._said = self._questions = 0
+        self._said = self._questions = self._open = 0
         self._learn(words.state_of(welcome.body))
 
     def _learn(self, state: words.State) -> None:
@@ -117,7 +139,13 @@ class Source:
             self._learn(words.state_of(frame.header.body))
             if self.gives is None:
                 raise BadMessage("items that were not announced")
-            self.replies[frame.header.sequence] = Reply(frame, frame.arrays(self.gives), self.resets)
+            self._open = max(0, self._open - 1)
+            reply = Reply(frame, frame.arrays(self.gives), self.resets)
+            if self._open and self._lent >= self.window - 2:
+                # More was asked for than the shard has memory for, in place of one that is gone. What is held here
+                # waits for what is still to come: without room for that, both would wait for ever.
+                reply.copy()
+            self.replies[frame.header.sequence] = reply
             self._questions = self._said = 0
         elif frame.header.verb == words.STATE:
             self._learn(words.state_of(frame.header.body))
