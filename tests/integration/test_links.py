@@ -20,13 +20,14 @@ from typing import Any
 import numpy as np
 import pytest
 import zmq
+from localrun import eventually
 
 from callsheet.errors import UserError
 from callsheet.runtime.context import Context
 from callsheet.runtime.keys import Keys
 from callsheet.runtime.link import messages as m
 from callsheet.runtime.link.dialling import Refused
-from callsheet.runtime.link.door import Entry
+from callsheet.runtime.link.door import Entry, host_identity
 from callsheet.runtime.link.link import Link, TimedOut
 from callsheet.runtime.link.listener import Listener
 from callsheet.runtime.link.pattern import Pattern, Refuse
@@ -472,3 +473,23 @@ def test_a_listener_outlives_floods_of_nonsense(kind: str) -> None:
             assert link.drain(10)
             link.close()
         assert ("honest/0/honest", 1) in [(name, number) for name, number, _ in server.seen]
+
+
+def test_a_welcome_that_nobody_uses_is_forgotten_with_its_link() -> None:
+    """It would hold what the hello said, for two minutes and for thousands of names."""
+    keys = Keys(b"k" * 32)
+    with echo(make("memory")) as server, zmq.Context() as other:
+        for number in range(20):
+            name = f"passing/{number}/passing"
+            hello = m.Hello(m.PROTOCOL, m.OLDEST, "by-hand", "test", name, 1, host_identity(), SCHEMA.encoded)
+            with other.socket(zmq.DEALER) as dealer:
+                dealer.linger = 0
+                dealer.curve_publickey, dealer.curve_secretkey = keys.link
+                dealer.curve_serverkey = keys.listener[0]
+                dealer.connect(f"tcp://{server.address}")
+                dealer.send(m.encode(m.HELLO, hello))
+                assert dealer.poll(5000)
+                assert m.welcome_of(dealer.recv()).token
+        door = server.listener._door
+        assert door is not None
+        eventually(lambda: not door._tokens, within=20)

@@ -124,6 +124,10 @@ class Door:
         self._greets_until = now + _GREETING
         return token
 
+    def revoke(self, token: bytes) -> None:
+        """Who was to come in with this token has gone."""
+        self._tokens.pop(token[:8], None)
+
     def greeting(self) -> float:
         """Seconds to stay at the door for those who were just welcomed: they would wait for the next call else."""
         if not self._tokens and not self._waiting:

@@ -295,8 +295,9 @@ class Listener:
         welcome.schema = takes.encoded if takes else b""
         if self._door is not None and hello.host == host_identity() != "":
             welcome.socket, welcome.token = self._door.name, self._door.expect(peer)
+            peer.token = welcome.token
         if not self._answer(route, m.encode(m.WELCOME, welcome)):
-            peer.close()  # it gave up and is gone; its next try may be here already
+            self._forget(peer)  # it gave up and is gone; its next try may be here already
             return
         # One connection is one link: under another name it is not the old one any more.
         for old in (self._peers.by_name.get(hello.name), self._peers.by_route.get(route)):
@@ -367,6 +368,11 @@ class Listener:
             del self._peers.by_name[peer.name]
         self.owing.discard(peer)
         self._pattern.gone(peer)
+        self._forget(peer)
+
+    def _forget(self, peer: Peer) -> None:
+        if self._door and peer.token:
+            self._door.revoke(peer.token)
         peer.close()
 
     def _sweep(self) -> None:

@@ -35,6 +35,8 @@ class Peer:
         self.wire: NetworkWire | MemoryWire = wire
         self.route = route
         self.alive = True
+        self.token = b""
+        """With which it may come in by memory."""
         self.state: Any = None
         """Whatever the pattern keeps about it."""
         self.open = 0
