@@ -44,7 +44,8 @@ def run(seed: int, only: str, minutes: float) -> int:
     random.Random(seed).shuffle(order)  # noqa: S311 - must be repeatable
     until = time.monotonic() + minutes * 60
     told = load()
-    told |= {"seed": seed, "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.release()}"}
+    version = platform.release().partition("-")[0]
+    told |= {"seed": seed, "machine": f"{os.cpu_count()} cores, {platform.system()} {version}"}
     broken = 0
     with _server() as s3:
         for key in order:
