@@ -15,8 +15,9 @@ from callsheet.runtime.replay.ring import Ring, item_bytes
 
 AHEAD = 256 << 20
 """Bytes that are taken before they are needed, at most."""
-_STEP = 4 << 20
-"""Bytes in one call: others in the process may wait for it."""
+_STEP = 256 << 10
+"""Bytes in one call. Whoever asks for memory in this process waits for it, also ZeroMQ's threads; on a busy machine,
+where a call may be interrupted, 4 MiB at a time kept new clients waiting for seconds."""
 _PAGE = 4096
 _POPULATE_WRITE = 23
 """Linux's MADV_POPULATE_WRITE: pages are there as if they had been written, and keep what is in them."""
