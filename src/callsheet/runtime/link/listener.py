@@ -306,29 +306,10 @@ class Listener:
         self._peers.by_name[hello.name] = self._peers.by_route[route] = peer
 
     def _check(self, hello: m.Hello) -> Schema | None:
-        if hello.oldest > m.PROTOCOL or hello.protocol < m.OLDEST:
-            raise Refuse(
-                f"it speaks versions {hello.oldest} to {hello.protocol} of the protocol, this side {m.OLDEST} to {m.PROTOCOL}; "
-                "use images of the same Callsheet version"
-            )
-        if hello.run != self.context.run:
-            raise Refuse(f"it belongs to run {hello.run!r}, this is run {self.context.run!r}")
-        if hello.pattern != self._pattern.name:
-            raise Refuse(
-                f"it asks for {hello.pattern!r} where endpoint {self.endpoint!r} offers {self._pattern.name!r}"
-            )
         old = self._peers.by_name.get(hello.name)
         if old is not None and old.incarnation > hello.incarnation and old.wire.by_memory:
             raise Refuse(f"a later start of {hello.name} is connected already", again=True)
-        if not hello.schema:
-            return None
-        known = self._pattern.takes()
-        if known is not None and hello.schema == known.encoded:
-            return known
-        try:
-            return Schema.decode(hello.schema)
-        except ValueError as error:
-            raise Refuse(str(error)) from None
+        return self._pattern.check(hello, self.context.run, self.endpoint)
 
     def _answer(self, route: bytes, message: bytes) -> bool:
         self._touched = True

@@ -75,3 +75,24 @@ class Pattern:
     """A peer is no longer there."""
     takes: Callable[[], Schema | None] = lambda: None
     """What peers should send, as far as it is known: told to them in the welcome."""
+
+    def check(self, hello: m.Hello, run: str, endpoint: str) -> Schema | None:
+        """What a link will send, when it is one of this run and for this endpoint; else `Refuse`."""
+        if hello.oldest > m.PROTOCOL or hello.protocol < m.OLDEST:
+            raise Refuse(
+                f"it speaks versions {hello.oldest} to {hello.protocol} of the protocol, this side {m.OLDEST} to {m.PROTOCOL}; "
+                "use images of the same Callsheet version"
+            )
+        if hello.run != run:
+            raise Refuse(f"it belongs to run {hello.run!r}, this is run {run!r}")
+        if hello.pattern != self.name:
+            raise Refuse(f"it asks for {hello.pattern!r} where endpoint {endpoint!r} offers {self.name!r}")
+        if not hello.schema:
+            return None
+        known = self.takes()
+        if known is not None and hello.schema == known.encoded:
+            return known
+        try:
+            return Schema.decode(hello.schema)
+        except ValueError as error:
+            raise Refuse(str(error)) from None
