@@ -13,6 +13,7 @@ from trajectories import KINDS, context, finish, item, numbers, reading, write, 
 
 from callsheet.errors import UserError
 from callsheet.runtime.link.link import TimedOut
+from callsheet.runtime.link.wires import Lost
 from callsheet.runtime.trajectories import TrajectoryReader, TrajectoryWriter
 
 
@@ -42,6 +43,37 @@ def test_what_is_sent_again_after_a_break_is_read_once(kind: str) -> None:
             finish(reader, writer)
             assert reader.counts()["missing"] == 0
         assert writer.counts["connects"] == 1 + 4
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_break_that_is_noticed_while_a_batch_is_filled_doubles_nothing(kind: str, durable: bool) -> None:
+    """A frame is given back as soon as it is copied, and that is when the reader may learn that a writer is gone: what
+    waits behind that frame comes again, on the writer's next connection."""
+    broken = 0
+
+    def fail(message: bytes) -> None:
+        nonlocal broken
+        broken += 1
+        raise Lost
+
+    with (
+        reading(kind) as reader,
+        writing(kind, reader.address, write(300, (64, 256)), index=0, durable=durable) as first,
+        writing(kind, reader.address, write(300, (64, 256)), index=1, durable=durable) as second,
+    ):
+        seen: dict[int, list[int]] = {0: [], 1: []}
+        while sum(map(len, seen.values())) < 600:
+            batch = reader.read(6, timeout=20)
+            reader.durable(reader.cursor())
+            for writer, number in zip(batch.writers.tolist(), numbers(batch), strict=True):
+                seen[writer].append(number)
+            if reader.counts()["items"] % 60 == 0:
+                for peer in reader._listener.peers[:1]:
+                    peer.wire.send = fail  # type: ignore[method-assign]
+        assert seen == {0: list(range(300)), 1: list(range(300))}
+        assert broken
+        finish(reader, first)
+        finish(reader, second)
 
 
 def test_a_new_reader_goes_on_where_the_last_one_had_stored_its_cursor(kind: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from types import TracebackType
 
 import numpy as np
@@ -201,10 +200,11 @@ class TrajectoryReader:
     def _gone(self, peer: Peer) -> None:
         """A writer is no longer there: what it sent and was not copied comes again, if it lives. Else one that comes and
         goes would have a window each time."""
-        if peer.open and self._backlog:
-            begun, waiting = self._backlog[0], self._backlog
-            self._backlog = deque([begun])
-            for piece in islice(waiting, 1, None):
+        if peer.open:
+            # In place: a batch that is being filled from the backlog may be what noticed it.
+            waiting = list(self._backlog)
+            self._backlog.clear()
+            for piece in waiting:
                 if piece.frame is None or piece.frame.peer is not peer:
                     self._backlog.append(piece)
                 elif piece.at < piece.count:
