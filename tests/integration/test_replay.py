@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from replays import KINDS, client, reason, serving, until
@@ -11,6 +9,7 @@ from replays import KINDS, client, reason, serving, until
 from callsheet.errors import UserError
 from callsheet.runtime.link.dialling import Refused
 from callsheet.runtime.replay import Table, cut
+from callsheet.runtime.replay.writing import Receipt
 
 
 def item(number: int, size: int = 8) -> dict[str, np.ndarray]:
@@ -112,8 +111,8 @@ def test_a_queue_hands_each_item_out_once_and_makes_writers_wait(kind: str) -> N
         client(kind, shard.address, batch=5) as replay,
         client(kind, shard.address, role="actor", window=1) as actor,
     ):
-        numbers = itertools.count()
-        why = reason(lambda timeout: actor.insert(item(next(numbers), 2000), timeout=timeout))
+        sent: list[Receipt] = []
+        why = reason(lambda timeout: sent.append(actor.insert(item(len(sent), 2000), timeout=timeout)))
         assert "inserts wait for samples: the queue is full with 20 items" in why
         taken = [number for _ in range(4) for number in replay.sample(10).arrays["number"].tolist()]
         assert taken == list(range(20))
