@@ -29,15 +29,6 @@ _MOST_HALF_OPEN: Final = 1024
 _ENCRYPTED_HANDSHAKE: Final = 270
 """Bytes that we have sent before the last word of CURVE's handshake: 64 of greeting, 170 of welcome; with it, 300."""
 _PLAIN_HANDSHAKE: Final = 70
-_MOST_DESCRIPTORS: Final = 65_536
-
-
-def raise_descriptor_limit() -> None:
-    """Each connection costs a descriptor; the usual soft limit of 1,024 is for programs that use select()."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _most_half_open() -> int:

@@ -32,8 +32,6 @@ class HalfOpen:
         self._sent_when_done = sent_when_done
         self._most = most
         self._cookies: dict[int, bytes] = {}
-        self.refused = 0
-        """Connections that were ended."""
 
     def __len__(self) -> int:
         return len(self._cookies)
@@ -83,7 +81,6 @@ class HalfOpen:
 
     def _end(self, fd: int) -> None:
         cookie = self._cookies.pop(fd)
-        self.refused += 1
         try:
             with _duplicate(fd) as same:
                 if _cookie(same) == cookie:

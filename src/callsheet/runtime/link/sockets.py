@@ -11,8 +11,9 @@ from typing import Any
 
 import zmq
 
+from callsheet.descriptors import raise_descriptor_limit
 from callsheet.runtime.keys import Keys
-from callsheet.runtime.link.admission import Admission, raise_descriptor_limit
+from callsheet.runtime.link.admission import Admission
 from callsheet.runtime.link.messages import LARGEST_PART
 from callsheet.runtime.link.pages import keep_what_is_freed
 

@@ -11,7 +11,6 @@ import contextlib
 import gc
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from callsheet.backends.local.supervisor.gpus import GpuPool
 from callsheet.backends.local.supervisor.guard import FAREWELL
 from callsheet.backends.local.supervisor.results import Results, is_remote
 from callsheet.backends.local.supervisor.run import RunState
+from callsheet.descriptors import raise_descriptor_limit
 from callsheet.errors import CallsheetError
 from callsheet.plan.model import plan_from_data
 
@@ -171,14 +171,6 @@ class Supervisor:
             self._guard.stdin.close()
 
 
-def _raise_file_limit() -> None:
-    """Each replica costs a few descriptors; the usual soft limit of 1,024 is for programs that use select()."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
 async def _main(folder: str, options: dict[str, Any]) -> None:
     for fd in (options["ready"], options["leash"], *options["claims"]):
         if fd is not None:
@@ -193,5 +185,5 @@ async def _main(folder: str, options: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    _raise_file_limit()
+    raise_descriptor_limit()
     asyncio.run(_main(sys.argv[1], json.loads(sys.argv[2])))
