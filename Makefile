@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 DEMO   := $(VENV)/.demo
 CACHE  := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/callsheet
 
-# The tests start many hundred processes: each would compile all it imports anew.
+# The tests start many hundred processes: each would recompile everything it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# The environment is made anew when the list of dependencies changes. $(1): the extras that it is made with; $(2): what they
+# The environment is rebuilt when the list of dependencies changes. $(1): the extras that it is made with; $(2): what they
 # are, in words; $(3): whether later checkouts shall find them (tools/packages.py).
 define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Callsheet needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.11 ..."; exit 1; }
@@ -60,11 +60,11 @@ check: $(STAMP) ## Lint, formatting, types and layers: within a minute
 	$(BIN)/mypy --cache-dir "$(CACHE)/mypy"
 	$(BIN)/lint-imports --no-cache
 
-format: $(STAMP) ## Format the code and mend what can be mended by itself
+format: $(STAMP) ## Format the code and fix what can be fixed automatically
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(STAMP) ## Write the generated reference pages anew
+docs: $(STAMP) ## Regenerate the reference pages
 	$(BIN)/python tools/reference.py
 
 bench: $(STAMP) ## Measure the local backend beside a plain loop of processes

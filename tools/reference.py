@@ -110,7 +110,7 @@ def environment_page() -> str:
     said = _docstrings()
     parts = ["# Environment, braces and exit codes", ""]
     parts += [
-        "What a process is told, under which names. [The contract with a process](../concepts/contract.md) explains how to",
+        "What a process receives, and under which names. [The contract with a process](../concepts/contract.md) explains how to",
         f"use them, with an example. {MADE}",
         "",
         "## Variables of every process",

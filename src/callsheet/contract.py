@@ -83,7 +83,7 @@ EXIT_MISTAKE: Final = 2
 EXIT_SUPERVISOR_LOST: Final = 70
 """The supervisor was killed, or Callsheet itself broke a promise."""
 EXIT_HOPELESS: Final = 78
-"""A replica found that no restart can mend what is wrong, such as a setting that does not fit. Where its policy is
+"""A replica found a problem that no restart can fix, such as an invalid setting. Where its policy is
 `OnFailure` it has failed at once."""
 EXIT_DEADLINE: Final = 124
 """The run's deadline passed."""

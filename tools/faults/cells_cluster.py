@@ -22,7 +22,7 @@ def cells() -> dict[Key, Cell]:
 
 
 def _api_server() -> dict[str, Cell]:
-    lines = "The run goes on, and an attached client shows every line once and in order."
+    lines = "The run continues, and an attached client shows every line once and in order."
     own = "The disk of the API server and of etcd is its operator's: from here it is a server that is away. See kill -9."
     store = "It does not use the run's store."
     client = Cell(lines, tests=(_PROXIED,))
@@ -30,7 +30,7 @@ def _api_server() -> dict[str, Cell]:
         "kill": Cell(f"Away for 20 s: {lines[0].lower()}{lines[1:]}", tests=(_OUTAGE,)),
         "stop": Cell(lines, tests=(_FROZEN,)),
         "lease": Cell(
-            "Controllers that lost their leadership begin anew, and know the cluster as it is.",
+            "Controllers that lost their leadership start over and see the cluster as it is.",
             tests=(
                 f"{_CLUSTER}test_faults.py::"
                 "test_controllers_begin_anew_after_an_outage_and_know_the_cluster_as_it_is",
@@ -72,7 +72,7 @@ def _api_server() -> dict[str, Cell]:
 
 
 def _node() -> dict[str, Cell]:
-    told = "It is told that the node does not answer, and its replicas are back when it is, without a restart counted."
+    told = "Status says that the node does not answer; its replicas are back when it is, and no restart is counted."
     process = "Faults of connections are those of the processes on it: see the columns of the data plane."
     disk = "A kubelet evicts pods when its disk is full; an evicted replica comes back and counts no failure."
     store = "A node does not use the store: the processes on it do."

@@ -80,7 +80,7 @@ def _signals(victim: str) -> dict[Key, Cell]:
 def _connections(victim: str) -> dict[Key, Cell]:
     return {
         ("slow", victim): Cell(
-            _back(victim, 20, "It goes on slowly, without a pause, or"), m.connection(m.slow, 20)
+            _back(victim, 20, "It continues slowly, without a pause, or"), m.connection(m.slow, 20)
         ),
         ("cut", victim): Cell(_back(victim, 20), m.connection(m.cut, 20)),
         ("one-way", victim): Cell(_back(victim, 30), m.connection(m.one_way, 30)),
@@ -101,7 +101,7 @@ def _machine(victim: str) -> dict[Key, Cell]:
 
 
 def _stores(victim: str) -> dict[Key, Cell]:
-    again = "It says what is wrong, goes on, and stores again when it can"
+    again = "It reports what is wrong, keeps running, and stores again once it can"
     told = {
         "learner": "there is no space left",
         "replay shard": "there is no space left",
@@ -180,7 +180,7 @@ def _messages(victim: str) -> dict[Key, Cell]:
 
 
 def _stalled() -> dict[Key, Cell]:
-    promise = f"{NOTHING_LOST} Whoever was replaced deletes nothing of its successor's and ends."
+    promise = f"{NOTHING_LOST} The replaced process deletes nothing of its successor's, and ends."
     nothing = "It has nothing in the store that a successor could lose."
     stalled = "tests/integration/test_stalled_writers.py::test_a_{}_that_was_stopped_at_any_call_takes_nothing_from_its_successor"
     return {

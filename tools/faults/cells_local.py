@@ -20,7 +20,7 @@ def cells() -> dict[Key, Cell]:
 
 
 def _supervisor() -> dict[str, Cell]:
-    gone = "Within 2 s no process of the run is left; its end is told, and its logs are there."
+    gone = "Within 2 s no process of the run is left; its end is reported, and its logs are there."
     stored = "The run ends as it would have, and all its results are in the store."
     local = "It speaks with clients on this machine alone, over a Unix socket: there is no network that could be hurt."
     return {
@@ -32,7 +32,7 @@ def _supervisor() -> dict[str, Cell]:
             ),
         ),
         "stop": Cell(
-            "The run goes on; a replica that died meanwhile is back within 20 s.", s.stopped, quick=True
+            "The run continues; a replica that died meanwhile is back within 20 s.", s.stopped, quick=True
         ),
         "lease": Cell(
             why_not="It has no lease: nobody takes a run over from its supervisor on this machine."
@@ -41,7 +41,7 @@ def _supervisor() -> dict[str, Cell]:
         "cut": Cell(why_not=local),
         "one-way": Cell(why_not=local),
         "full-disk": Cell(
-            "Lines of logs are lost and counted; the run goes on.",
+            "Log lines are lost and counted; the run continues.",
             tests=("tests/integration/test_logs.py::test_a_full_disk_costs_log_lines_and_not_the_run",),
         ),
         "read-only": Cell(
@@ -80,7 +80,7 @@ def _client() -> dict[str, Cell]:
     network = Cell(lines, tests=(_PROXIED,))
     return {
         "kill": Cell(
-            "On this machine the run ends with it, unless it was detached; on Kubernetes the run goes on.",
+            "On this machine the run ends with it, unless it was detached; on Kubernetes the run continues.",
             tests=(f"{_STOPPING}test_the_run_stops_when_the_program_that_started_it_goes_away", *_SURVIVES),
         ),
         "stop": Cell(lines, s.attached(s.stop_client)),
@@ -97,7 +97,7 @@ def _client() -> dict[str, Cell]:
         "clock": Cell(lines, s.attached(s.jump_client, faked=True)),
         "memory": Cell("As with kill -9, which is what the kernel sends.", tests=_SURVIVES),
         "key": Cell(
-            "Credentials that are not accepted are told in a sentence.",
+            "Rejected credentials are reported in one sentence.",
             tests=(f"{_CLUSTER}test_backend_rights.py::test_credentials_that_are_not_accepted_are_told_so",),
         ),
         "corrupt": network,

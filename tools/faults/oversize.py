@@ -58,10 +58,10 @@ CELLS = {
         ),
     ),
     "parameter server": Cell(
-        "It is told what fits; readers keep the version that they have and get the next one.", parameters
+        "The error says what fits; readers keep the version that they have and get the next one.", parameters
     ),
     "policy server": Cell(
-        "A request that is larger than a batch is a mistake that its client is told of before it is sent.",
+        "A request that is larger than a batch raises an error in its client before it is sent.",
         tests=(
             "tests/integration/test_policy.py::test_mistakes_in_a_request_are_told_before_it_is_sent",
             f"{_TOLD}test_a_policy_that_came_back_with_smaller_batches_says_so",

@@ -28,7 +28,7 @@ _UNITS = {
     "parts_failed": "{} parts failed",
     "log_bytes": "{} bytes of logs are there",
     "lines_shown": "{} lines were shown",
-    "tests": "{} tests passed",
+    "tests": "tests passed: {}",
     "said": "it said: *{}*",
 }
 

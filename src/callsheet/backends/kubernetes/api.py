@@ -158,7 +158,7 @@ class Api:
                 try:
                     yield from response.iter_bytes()
                 except httpx2.ReadTimeout:
-                    raise Quiet(f"the log of the pod {pod} was silent", fix="ask for it anew") from None
+                    raise Quiet(f"the log of the pod {pod} was silent", fix="request it again") from None
 
     async def follow(self, pod: str, params: Mapping[str, str]) -> AsyncIterator[bytes]:
         """The same for an event loop that reads many logs at once."""
