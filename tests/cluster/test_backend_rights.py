@@ -14,7 +14,7 @@ from kube import Kube, eventually
 
 from callsheet.backends.base import LogQuery, Place, Target
 from callsheet.backends.kubernetes.backend import KubernetesBackend
-from callsheet.backends.kubernetes.cluster import examine
+from callsheet.backends.kubernetes.observe.cluster import examine
 from callsheet.backends.kubernetes.rights import role
 from callsheet.errors import UserError
 

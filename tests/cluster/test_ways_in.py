@@ -19,8 +19,8 @@ from backendrun import FOREVER, begin, cloud, folder, python, until_running
 from kube import Kube
 
 from callsheet.backends.base import LogQuery, Place, Target
-from callsheet.backends.kubernetes.api import Api
 from callsheet.backends.kubernetes.backend import KubernetesBackend
+from callsheet.backends.kubernetes.client.api import Api
 from callsheet.backends.kubernetes.run import KubernetesRun
 from callsheet.errors import UserError
 

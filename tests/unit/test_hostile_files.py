@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from callsheet.backends.kubernetes import kubeconfig
+from callsheet.backends.kubernetes.client import kubeconfig
 from callsheet.backends.status import Status, status_of
 from callsheet.errors import UserError
 from callsheet.metrics import reading

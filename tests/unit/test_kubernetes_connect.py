@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from callsheet.backends.base import Place, backend
-from callsheet.backends.kubernetes.api import Api
 from callsheet.backends.kubernetes.backend import KubernetesBackend
-from callsheet.backends.kubernetes.connect import connect
-from callsheet.backends.kubernetes.refusals import Unreachable
+from callsheet.backends.kubernetes.client.api import Api
+from callsheet.backends.kubernetes.client.connect import connect
+from callsheet.backends.kubernetes.client.errors import Unreachable
 from callsheet.cli.main import call
 from callsheet.errors import UserError
 

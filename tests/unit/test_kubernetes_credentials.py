@@ -18,10 +18,10 @@ import httpx2
 import pytest
 import yaml
 
-from callsheet.backends.kubernetes import credentials
-from callsheet.backends.kubernetes.api import Api
-from callsheet.backends.kubernetes.credentials import trust
-from callsheet.backends.kubernetes.refusals import Refused, Unreachable
+from callsheet.backends.kubernetes.client import credentials
+from callsheet.backends.kubernetes.client.api import Api
+from callsheet.backends.kubernetes.client.credentials import trust
+from callsheet.backends.kubernetes.client.errors import Refused, Unreachable
 from callsheet.errors import UserError
 
 

@@ -18,11 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callsheet.backends.base import LogQuery
-from callsheet.backends.kubernetes import following, names, stream
-from callsheet.backends.kubernetes.api import Api
-from callsheet.backends.kubernetes.following import Following, Stamped, pause_after
-from callsheet.backends.kubernetes.refusals import Refused
-from callsheet.backends.kubernetes.stream import Body
+from callsheet.backends.kubernetes import names
+from callsheet.backends.kubernetes.client import stream
+from callsheet.backends.kubernetes.client.api import Api
+from callsheet.backends.kubernetes.client.errors import Refused
+from callsheet.backends.kubernetes.client.stream import Body
+from callsheet.backends.kubernetes.observe import follow as following
+from callsheet.backends.kubernetes.observe.follow import Following, Stamped, pause_after
 
 POD: dict[str, Any] = {
     "metadata": {

@@ -10,11 +10,11 @@ import pytest
 from test_kubernetes_status import observed, pod
 
 from callsheet.backends.base import LogQuery, Status, Target
-from callsheet.backends.kubernetes.api import Api
+from callsheet.backends.kubernetes.client.api import Api
+from callsheet.backends.kubernetes.client.errors import Refused
 from callsheet.backends.kubernetes.keep import KeptRun
-from callsheet.backends.kubernetes.refusals import Refused
+from callsheet.backends.kubernetes.observe.status import Assessment
 from callsheet.backends.kubernetes.run import KubernetesRun
-from callsheet.backends.kubernetes.status import Assessment
 from callsheet.backends.pieces import LogPiece
 from callsheet.errors import RetryError
 

@@ -9,8 +9,8 @@ import pytest
 
 from callsheet.backends.base import LogQuery
 from callsheet.backends.kubernetes import names
-from callsheet.backends.kubernetes.api import Api
-from callsheet.backends.kubernetes.logs import read_once
+from callsheet.backends.kubernetes.client.api import Api
+from callsheet.backends.kubernetes.observe.logs import read_once
 
 REMOVED = b"unable to retrieve container logs for containerd://86cf172f54b4d0579e31"
 _FILE = b"/var/log/pods/team_exp-actor-3_ca2840de/actor/0.log"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from callsheet.backends.kubernetes.api import Api
-from callsheet.backends.kubernetes.cluster import Node, nodes
-from callsheet.backends.kubernetes.refusals import Refused
+from callsheet.backends.kubernetes.client.api import Api
+from callsheet.backends.kubernetes.client.errors import Refused
+from callsheet.backends.kubernetes.observe.cluster import Node, nodes
 
 GPU = "nvidia.com/gpu"
 NODE: dict[str, Any] = {

@@ -17,11 +17,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from callsheet.backends.kubernetes.backend import KubernetesBackend
-from callsheet.backends.kubernetes.environment import Wiring, expand
-from callsheet.backends.kubernetes.manifests import manifests, to_text
-from callsheet.backends.kubernetes.patch import merge
-from callsheet.backends.kubernetes.render import render
-from callsheet.backends.kubernetes.workdir import LARGEST, CodeFile, collect, pack
+from callsheet.backends.kubernetes.render.environment import Wiring, expand
+from callsheet.backends.kubernetes.render.manifests import manifests, to_text
+from callsheet.backends.kubernetes.render.objects import render
+from callsheet.backends.kubernetes.render.patch import merge
+from callsheet.backends.kubernetes.render.workdir import LARGEST, CodeFile, collect, pack
 from callsheet.errors import InvalidExperiment
 from callsheet.plan.load import load
 from callsheet.plan.template import fill, parse

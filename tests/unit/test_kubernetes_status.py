@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from callsheet.backends.kubernetes import exposed, names, reasons
+from callsheet.backends.kubernetes import names
+from callsheet.backends.kubernetes.client.errors import Refused, Unreachable, explain_limit, refusal
 from callsheet.backends.kubernetes.lifecycle import Verdict
-from callsheet.backends.kubernetes.refusals import Refused, Unreachable, explain_limit, refusal
-from callsheet.backends.kubernetes.status import Assessment, Observed, assess, indexes
+from callsheet.backends.kubernetes.observe import exposed, reasons
+from callsheet.backends.kubernetes.observe.status import Assessment, Observed, assess, indexes
 
 Object = dict[str, Any]
 NOW = 1_800_000_000.0

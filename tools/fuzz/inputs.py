@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import yaml
 
-from callsheet.backends.kubernetes import kubeconfig
+from callsheet.backends.kubernetes.client import kubeconfig
 from callsheet.backends.status import ContainerStatus, ReplicaStatus, RoleStatus, Status, status_of
 from callsheet.compat.dijob.convert import convert
 from callsheet.errors import UserError

@@ -24,7 +24,7 @@ def command(run: str, source: str, target: str, container: str | None) -> None:
     callsheet cp cartpole learner/0:/tmp/model.pt .
     callsheet cp cartpole ./maps actor/2:/tmp/
     """
-    from callsheet.backends.kubernetes.copy import copy_from, copy_to
+    from callsheet.backends.kubernetes.client.copy import copy_from, copy_to
 
     found = options.cluster().find(run)
     there, here = _remote(source), _remote(target)

@@ -50,7 +50,7 @@ def changes(backend: KubernetesBackend, loaded: Sequence[Loaded]) -> list[Change
 
 def show(found: Sequence[Change], form: str | None) -> None:
     """Print changes as a person or a program wants them."""
-    from callsheet.backends.kubernetes.differences import lines
+    from callsheet.backends.kubernetes.diff import lines
 
     if form in ("json", "yaml"):
         data = [{"action": c.action, "kind": c.kind, "name": c.name} for c in found]

@@ -27,7 +27,7 @@ def command(role: bool, form: str | None) -> int:
 
         output.answer(output.structured(needed(), "yaml"))
         return contract.EXIT_OK
-    from callsheet.backends.kubernetes.cluster import examine
+    from callsheet.backends.kubernetes.observe.cluster import examine
 
     backend = options.cluster()
     found = []

@@ -10,7 +10,7 @@ import click
 from callsheet.cli import options, output
 
 if TYPE_CHECKING:
-    from callsheet.backends.kubernetes.cluster import Node
+    from callsheet.backends.kubernetes.observe.cluster import Node
 
 _HEADER = ("NODE", "READY", "CPU", "MEMORY", "GPUS FREE", "TAINTS", "LABELS")
 
@@ -20,7 +20,7 @@ _HEADER = ("NODE", "READY", "CPU", "MEMORY", "GPUS FREE", "TAINTS", "LABELS")
 @options.form("json", "yaml", "name")
 def command(form: str | None) -> None:
     """List the cluster's nodes: labels for `nodeSelector`, taints for `tolerations`, GPUs that are free."""
-    from callsheet.backends.kubernetes.cluster import nodes
+    from callsheet.backends.kubernetes.observe.cluster import nodes
 
     found = nodes(options.cluster().api)
     if form in ("json", "yaml"):

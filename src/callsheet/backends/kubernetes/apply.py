@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from callsheet.backends.kubernetes import names
-from callsheet.backends.kubernetes.api import Api, Object
-from callsheet.backends.kubernetes.refusals import Refused, in_the_files_words, is_immutable
+from callsheet.backends.kubernetes.client.api import Api, Object
+from callsheet.backends.kubernetes.client.errors import Refused, in_the_files_words, is_immutable
 from callsheet.errors import RetryError, UserError
 
 Action = Literal["create", "change", "replace", "delete", "keep"]

@@ -15,8 +15,8 @@ from callsheet.backends.base import Place, Status
 from callsheet.errors import UserError
 
 if TYPE_CHECKING:
-    from callsheet.backends.kubernetes.api import Api
     from callsheet.backends.kubernetes.apply import Change
+    from callsheet.backends.kubernetes.client.api import Api
     from callsheet.backends.kubernetes.run import KubernetesRun
     from callsheet.plan.model import Plan
     from callsheet.spec.experiment import Experiment
@@ -33,7 +33,7 @@ class KubernetesBackend:
     @cached_property
     def api(self) -> Api:
         """The cluster."""
-        from callsheet.backends.kubernetes.api import Api
+        from callsheet.backends.kubernetes.client.api import Api
 
         own = settings.load()
         # The settings' namespace is one of the settings' context.
@@ -42,20 +42,20 @@ class KubernetesBackend:
 
     def plan(self, experiment: Experiment, *, base: Path) -> Plan:
         """The plan, nothing started and no cluster asked."""
-        from callsheet.backends.kubernetes.rules import KubernetesRules
+        from callsheet.backends.kubernetes.render.addresses import KubernetesRules
         from callsheet.plan.resolve import resolve
 
         return resolve(experiment, KubernetesRules(experiment, "RUN"), "RUN")
 
     def render(self, experiment: Experiment, *, base: Path) -> str:
         """The manifests, for `kubectl apply -f -`."""
-        from callsheet.backends.kubernetes.manifests import manifests, to_text
+        from callsheet.backends.kubernetes.render.manifests import manifests, to_text
 
         return to_text(manifests(experiment, base))
 
     def check(self, experiment: Experiment, *, base: Path) -> None:
         """Refuse what could not be rendered; no cluster is asked."""
-        from callsheet.backends.kubernetes.manifests import manifests
+        from callsheet.backends.kubernetes.render.manifests import manifests
 
         self._check_namespace(experiment)
         manifests(experiment, base)
@@ -94,8 +94,8 @@ class KubernetesBackend:
 
     def runs(self) -> list[Status]:
         """The runs in the namespace, or in all of them, newest first."""
-        from callsheet.backends.kubernetes.observe import observe_all
-        from callsheet.backends.kubernetes.status import assess
+        from callsheet.backends.kubernetes.observe.snapshot import observe_all
+        from callsheet.backends.kubernetes.observe.status import assess
 
         now = time.time()
         found = [

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from callsheet import contract
 from callsheet.backends.kubernetes import names
-from callsheet.backends.kubernetes.api import Api, Object
 from callsheet.backends.kubernetes.apply import (
     Change,
     Key,
@@ -23,12 +22,13 @@ from callsheet.backends.kubernetes.apply import (
     parallel,
     preview,
 )
-from callsheet.backends.kubernetes.observe import find_book, observe
-from callsheet.backends.kubernetes.refusals import Refused
-from callsheet.backends.kubernetes.render import render
+from callsheet.backends.kubernetes.client.api import Api, Object
+from callsheet.backends.kubernetes.client.errors import Refused
+from callsheet.backends.kubernetes.observe.snapshot import find_book, observe
+from callsheet.backends.kubernetes.observe.status import Observed, assess
+from callsheet.backends.kubernetes.render.objects import render
+from callsheet.backends.kubernetes.render.workdir import collect
 from callsheet.backends.kubernetes.run import KubernetesRun
-from callsheet.backends.kubernetes.status import Observed, assess
-from callsheet.backends.kubernetes.workdir import collect
 from callsheet.backends.local.registry import new_run_id
 from callsheet.backends.sizes import check_sizes
 from callsheet.errors import CallsheetError

@@ -13,22 +13,23 @@ from typing import TYPE_CHECKING
 
 from callsheet import contract
 from callsheet.backends.base import LogLine, LogQuery, Status, Target, wait_for_end
-from callsheet.backends.kubernetes import names, reasons
-from callsheet.backends.kubernetes.api import Api, Object
+from callsheet.backends.kubernetes import names
 from callsheet.backends.kubernetes.apply import WORKLOADS, parallel, prune, wait_until
-from callsheet.backends.kubernetes.following import Following
+from callsheet.backends.kubernetes.client.api import Api, Object
+from callsheet.backends.kubernetes.client.errors import Refused, Unreachable
 from callsheet.backends.kubernetes.keep import KeptRun
 from callsheet.backends.kubernetes.lifecycle import Verdict
-from callsheet.backends.kubernetes.logs import read_once
-from callsheet.backends.kubernetes.observe import observe
-from callsheet.backends.kubernetes.refusals import Refused, Unreachable
-from callsheet.backends.kubernetes.status import Assessment, Observed, assess, index_of, role_of
+from callsheet.backends.kubernetes.observe import reasons
+from callsheet.backends.kubernetes.observe.follow import Following
+from callsheet.backends.kubernetes.observe.logs import read_once
+from callsheet.backends.kubernetes.observe.snapshot import observe
+from callsheet.backends.kubernetes.observe.status import Assessment, Observed, assess, index_of, role_of
 from callsheet.backends.pieces import LogPiece, lines, matching
 from callsheet.errors import RetryError, UserError
 
 if TYPE_CHECKING:
-    from callsheet.backends.kubernetes.metrics import PodMetrics
-    from callsheet.backends.kubernetes.portforward import Forward
+    from callsheet.backends.kubernetes.client.port_forward import Forward
+    from callsheet.backends.kubernetes.observe.metrics import PodMetrics
     from callsheet.metrics.reading import ProcessMetrics
 
 _SLOWEST_LOOK = 5.0
@@ -240,7 +241,7 @@ class KubernetesRun:
 
     def exec(self, target: Target, command: Sequence[str], *, stdin: bool = False, tty: bool = False) -> int:
         """Run a command in a replica's container; its exit code."""
-        from callsheet.backends.kubernetes.exec import run_in_pod
+        from callsheet.backends.kubernetes.client.exec import run_in_pod
 
         return run_in_pod(self.api, self.pod(target), target.container or "", command, stdin=stdin, tty=tty)
 
@@ -256,13 +257,13 @@ class KubernetesRun:
 
     def forward(self, target: Target, remote: int, local: int | None, tell: Callable[[str], None]) -> Forward:
         """Bring a port of a replica to this machine; its pod may change meanwhile."""
-        from callsheet.backends.kubernetes.portforward import Forward
+        from callsheet.backends.kubernetes.client.port_forward import Forward
 
         return Forward(self.api, lambda: self.pod(target), remote, local, tell)
 
     def metrics(self) -> list[ProcessMetrics]:
         """The newest metrics of the pods whose role serves them on a port."""
-        from callsheet.backends.kubernetes.metrics import PodMetrics
+        from callsheet.backends.kubernetes.observe.metrics import PodMetrics
 
         if self._metrics is None:
             self._metrics = PodMetrics(self.api, self.experiment, self.id, self.endpoints())

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from callsheet import contract
-from callsheet.backends.kubernetes.refusals import explain_limit
+from callsheet.backends.kubernetes.client.errors import explain_limit
 
 Object = dict[str, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from callsheet.backends.kubernetes import names
-from callsheet.backends.kubernetes.environment import Wiring
+from callsheet.backends.kubernetes.render.environment import Wiring
 from callsheet.metrics.outlets import serves_metrics
 from callsheet.spec.experiment import Expose, Role
 

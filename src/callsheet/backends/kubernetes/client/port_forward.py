@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from callsheet.backends.kubernetes.api import Api, Object
-from callsheet.backends.kubernetes.refusals import Unreachable
+from callsheet.backends.kubernetes.client.api import Api, Object
+from callsheet.backends.kubernetes.client.errors import Unreachable
 from callsheet.errors import CallsheetError, UserError
 
 if TYPE_CHECKING:

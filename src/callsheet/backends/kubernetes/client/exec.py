@@ -13,8 +13,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
-from callsheet.backends.kubernetes.api import Api, Object
-from callsheet.backends.kubernetes.refusals import Unreachable
+from callsheet.backends.kubernetes.client.api import Api, Object
+from callsheet.backends.kubernetes.client.errors import Unreachable
 from callsheet.errors import NoSuchProgram, UserError
 
 if TYPE_CHECKING:

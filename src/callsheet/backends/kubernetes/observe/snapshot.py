@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from callsheet.backends.kubernetes import exposed, names
-from callsheet.backends.kubernetes.api import EVERYWHERE, Api, Object
+from callsheet.backends.kubernetes import names
 from callsheet.backends.kubernetes.apply import parallel
-from callsheet.backends.kubernetes.refusals import Refused
-from callsheet.backends.kubernetes.status import Observed
+from callsheet.backends.kubernetes.client.api import EVERYWHERE, Api, Object
+from callsheet.backends.kubernetes.client.errors import Refused
+from callsheet.backends.kubernetes.observe import exposed
+from callsheet.backends.kubernetes.observe.status import Observed
 from callsheet.errors import UserError
 
 _KINDS = ("Job", "StatefulSet", "Pod")

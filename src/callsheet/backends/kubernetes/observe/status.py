@@ -9,9 +9,10 @@ from datetime import datetime
 from typing import Any
 
 from callsheet import contract
-from callsheet.backends.kubernetes import names, reasons
-from callsheet.backends.kubernetes.exposed import Outside, addresses
+from callsheet.backends.kubernetes import names
 from callsheet.backends.kubernetes.lifecycle import Verdict, decide, policy
+from callsheet.backends.kubernetes.observe import reasons
+from callsheet.backends.kubernetes.observe.exposed import Outside, addresses
 from callsheet.backends.status import ContainerStatus, Phase, ReplicaStatus, Status, count_roles
 
 Object = dict[str, Any]

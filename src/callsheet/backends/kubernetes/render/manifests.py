@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from callsheet.backends.kubernetes.render import Object, render, run_id
-from callsheet.backends.kubernetes.workdir import collect
+from callsheet.backends.kubernetes.render.objects import Object, render, run_id
+from callsheet.backends.kubernetes.render.workdir import collect
 from callsheet.spec.dump import dump
 from callsheet.spec.experiment import Experiment
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from callsheet import contract
-from callsheet.backends.kubernetes.api import EVERYWHERE, Api, Object
 from callsheet.backends.kubernetes.apply import parallel
-from callsheet.backends.kubernetes.refusals import Refused
+from callsheet.backends.kubernetes.client.api import EVERYWHERE, Api, Object
+from callsheet.backends.kubernetes.client.errors import Refused
 from callsheet.backends.kubernetes.rights import RIGHTS, Right
 from callsheet.errors import CallsheetError
 

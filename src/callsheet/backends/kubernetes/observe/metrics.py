@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from callsheet.backends.kubernetes import names
-from callsheet.backends.kubernetes.api import Api
 from callsheet.backends.kubernetes.apply import parallel
-from callsheet.backends.kubernetes.portforward import ask
+from callsheet.backends.kubernetes.client.api import Api
+from callsheet.backends.kubernetes.client.port_forward import ask
 from callsheet.errors import CallsheetError
 from callsheet.metrics.outlets import serves_metrics
 from callsheet.metrics.reading import REQUEST, ProcessMetrics, from_response, is_whole

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 from callsheet import contract
 from callsheet.backends.kubernetes import names
-from callsheet.backends.kubernetes.environment import Wiring, all_key
-from callsheet.backends.kubernetes.network import exposure, network_policy, services
-from callsheet.backends.kubernetes.pod import PodRenderer
-from callsheet.backends.kubernetes.workdir import Folder, pack
+from callsheet.backends.kubernetes.render.environment import Wiring, all_key
+from callsheet.backends.kubernetes.render.network import exposure, network_policy, services
+from callsheet.backends.kubernetes.render.pod import PodRenderer
+from callsheet.backends.kubernetes.render.workdir import Folder, pack
 from callsheet.spec.experiment import Experiment, Role
 from callsheet.spec.quantity import parse_duration
 

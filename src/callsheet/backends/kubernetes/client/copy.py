@@ -8,8 +8,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from callsheet.backends.kubernetes.api import Api, Object
-from callsheet.backends.kubernetes.exec import exec_in_pod
+from callsheet.backends.kubernetes.client.api import Api, Object
+from callsheet.backends.kubernetes.client.exec import exec_in_pod
 from callsheet.errors import UserError
 
 

@@ -15,13 +15,13 @@ from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING
 from urllib.request import getproxies, proxy_bypass
 
-from callsheet.backends.kubernetes.refusals import Unreachable
+from callsheet.backends.kubernetes.client.errors import Unreachable
 from callsheet.errors import CallsheetError
 
 if TYPE_CHECKING:
     import httpx2
 
-    from callsheet.backends.kubernetes.connect import Connection
+    from callsheet.backends.kubernetes.client.connect import Connection
 
 OPENING = 15.0
 """Seconds until an answer must have begun."""

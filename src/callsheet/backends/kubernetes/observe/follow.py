@@ -20,10 +20,10 @@ from datetime import datetime
 from typing import Protocol
 
 from callsheet.backends.base import LogQuery
-from callsheet.backends.kubernetes.api import Api, Object
-from callsheet.backends.kubernetes.logs import LINE_END, Source, sources, window_of
-from callsheet.backends.kubernetes.reasons import uid
-from callsheet.backends.kubernetes.refusals import Quiet, Refused, Unreachable
+from callsheet.backends.kubernetes.client.api import Api, Object
+from callsheet.backends.kubernetes.client.errors import Quiet, Refused, Unreachable
+from callsheet.backends.kubernetes.observe.logs import LINE_END, Source, sources, window_of
+from callsheet.backends.kubernetes.observe.reasons import uid
 from callsheet.backends.pieces import LogPiece
 
 LOOK = 1.0

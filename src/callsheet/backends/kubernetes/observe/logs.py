@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from callsheet.backends.base import LogQuery
-from callsheet.backends.kubernetes.api import Api, Object
-from callsheet.backends.kubernetes.reasons import containers_of, uid
-from callsheet.backends.kubernetes.refusals import Refused
-from callsheet.backends.kubernetes.status import index_of, role_of
+from callsheet.backends.kubernetes.client.api import Api, Object
+from callsheet.backends.kubernetes.client.errors import Refused
+from callsheet.backends.kubernetes.observe.reasons import containers_of, uid
+from callsheet.backends.kubernetes.observe.status import index_of, role_of
 from callsheet.backends.pieces import LogPiece, last, whole
 
 LINE_END = b"\n"

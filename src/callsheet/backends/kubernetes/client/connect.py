@@ -10,7 +10,7 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from callsheet.backends.kubernetes import kubeconfig
+from callsheet.backends.kubernetes.client import kubeconfig
 from callsheet.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def connect(context: str = "", namespace: str = "") -> Connection:
     try:
         import httpx2
 
-        from callsheet.backends.kubernetes import credentials
+        from callsheet.backends.kubernetes.client import credentials
     except ImportError as error:
         raise UserError(
             f"the Kubernetes client library is not installed ({error.name} is missing)",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from callsheet.backends.kubernetes import names
-from callsheet.backends.kubernetes.render import storage_of
+from callsheet.backends.kubernetes.render.objects import storage_of
 from callsheet.spec.experiment import Experiment, Role
 from callsheet.spec.kubernetes import Volume, VolumeMount
 

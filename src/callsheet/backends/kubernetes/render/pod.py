@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from callsheet import contract
 from callsheet.backends.kubernetes import names
-from callsheet.backends.kubernetes.environment import Wiring, container_env, expand
-from callsheet.backends.kubernetes.patch import merge
-from callsheet.backends.kubernetes.workdir import Part
+from callsheet.backends.kubernetes.render.environment import Wiring, container_env, expand
+from callsheet.backends.kubernetes.render.patch import merge
+from callsheet.backends.kubernetes.render.workdir import Part
 from callsheet.errors import InvalidExperiment, Problem
 from callsheet.spec.experiment import Container, Role
 from callsheet.spec.quantity import parse_duration

@@ -12,9 +12,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from callsheet.backends.kubernetes import names, stream
-from callsheet.backends.kubernetes.connect import Connection, connect
-from callsheet.backends.kubernetes.refusals import Quiet, Refused, Unreachable, refusal, status_text
+from callsheet.backends.kubernetes import names
+from callsheet.backends.kubernetes.client import stream
+from callsheet.backends.kubernetes.client.connect import Connection, connect
+from callsheet.backends.kubernetes.client.errors import Quiet, Refused, Unreachable, refusal, status_text
 from callsheet.errors import UserError
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""How to talk to the API server: credentials, requests, streams, and its errors in plain words."""
