@@ -92,10 +92,10 @@ class Experiment:
         )
         until_running(self.run)
         self.pod = kube.get("pods", "-l", "callsheet.dev/role=learner")["items"][0]
-        self.book = json.loads(kube.get("configmap", "exp")["data"]["addresses.json"])["endpoints"]
+        self.endpoints = json.loads(kube.get("configmap", "exp")["data"]["addresses.json"])["endpoints"]
 
     def address(self, endpoint: str) -> str:
-        return f"{self.pod['status']['podIP']}:{self.book[endpoint]['port']}"
+        return f"{self.pod['status']['podIP']}:{self.endpoints[endpoint]['port']}"
 
     def finish(self) -> Status:
         """It ends with the right result, as if nothing had been tried."""
@@ -191,7 +191,7 @@ def test_the_policy_lets_in_who_belongs_to_the_experiment_and_whom_it_is_exposed
     command = [sys.executable, str(STRANGER), "reach", *through_nodes]
     from_outside = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert json.loads(from_outside.stdout) == through_nodes
-    namespace.apply(scraping(strangers["elsewhere"].namespace, exp.book["metrics"]["port"]))
+    namespace.apply(scraping(strangers["elsewhere"].namespace, exp.endpoints["metrics"]["port"]))
     eventually(lambda: reached(strangers["elsewhere"]) == ["metrics", "open"], 30)
     namespace("delete", "networkpolicy", "exp", "scrape")
     eventually(lambda: reached(strangers["elsewhere"]) == [*names], 30)

@@ -54,7 +54,7 @@ def test_a_fixed_port_that_is_taken_is_an_error_that_says_by_whom(folder: Path) 
 def test_a_chosen_port_avoids_those_that_are_taken(folder: Path) -> None:
     # A name, and so a port, that no other test has.
     role = {"name": "server", "binds": [{"name": "crowded"}], "command": program("server.py", "CROWDED")}
-    usual = backend("local").plan(experiment(role), base=folder).book["endpoints"]["crowded"]["port"]
+    usual = backend("local").plan(experiment(role), base=folder).address_book["endpoints"]["crowded"]["port"]
     with socket.create_server(("0.0.0.0", usual)), running(experiment(role), folder) as run:
         until_running(run)
         book = json.loads(Path(run.layout.addresses).read_text())

@@ -64,7 +64,7 @@ def test_waiting_for_the_end_writes_down_how_it_ended(kept: KeptRun, monkeypatch
 
 
 class Busy:
-    """An API server on which others change the book so many times before our change comes."""
+    """An API server on which others change the run's ConfigMap so many times before our change comes."""
 
     def __init__(self, conflicts: int) -> None:
         self.conflicts = conflicts
@@ -80,7 +80,7 @@ class Busy:
 def stopping(conflicts: int, monkeypatch: pytest.MonkeyPatch) -> Busy:
     busy = Busy(conflicts)
     seen = observed(pod("learner"), pod("actor"))
-    seen.book["metadata"]["resourceVersion"] = "1"
+    seen.config_map["metadata"]["resourceVersion"] = "1"
     for workload in seen.workloads.values():
         workload["metadata"]["name"] = "exp"
     run = KubernetesRun(cast(Api, busy), "exp", "r1")

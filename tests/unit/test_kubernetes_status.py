@@ -66,7 +66,7 @@ def observed(
         "CALLSHEET_REPLICAS.actor": "1",
     }
     annotations = {names.STARTED: str(NOW - 100)} | more.pop("annotations", {})
-    book = {"metadata": {"name": "exp", "namespace": "team", "annotations": annotations}, "data": data}
+    config_map = {"metadata": {"name": "exp", "namespace": "team", "annotations": annotations}, "data": data}
     workloads: dict[str, Object] = {
         role["name"]: {
             "metadata": {"uid": f"job-{role['name']}"},
@@ -75,7 +75,7 @@ def observed(
         }
         for role in ROLES
     }
-    return Observed(book, workloads, list(pods), more.pop("events", []))
+    return Observed(config_map, workloads, list(pods), more.pop("events", []))
 
 
 def look(*pods: Object, **more: Any) -> Assessment:
@@ -255,22 +255,26 @@ EXPOSES = [
 ]
 
 
-def exposed_at(doors: dict[tuple[str, str], Object], node: str = "") -> list[str]:
+def exposed_at(objects: dict[tuple[str, str], Object], node: str = "") -> list[str]:
     experiment = {
         "metadata": {"name": "exp"},
         "spec": {"roles": [{"name": "board", "containers": [{"exposes": EXPOSES}]}]},
     }
-    book = {"data": {names.BOOK_FILE: json.dumps({"endpoints": {e["name"]: {"port": 80} for e in EXPOSES}})}}
+    config_map = {
+        "data": {names.ADDRESSES_FILE: json.dumps({"endpoints": {e["name"]: {"port": 80} for e in EXPOSES}})}
+    }
     assert exposed.kinds(experiment) == {"Service", "Ingress"}
     assert exposed.on_nodes(experiment) == {"board"}
-    return list(exposed.addresses(book, experiment, exposed.Outside(doors, {"board": node})).values())
+    return list(
+        exposed.addresses(config_map, experiment, exposed.Exposure(objects, {"board": node})).values()
+    )
 
 
 def test_an_endpoint_has_no_address_until_the_cluster_has_given_one() -> None:
     assert exposed_at({}) == ["", "", "", "exp-d:80"]
     waiting: Object = {"spec": {"ports": [{"port": 80}]}, "status": {"loadBalancer": {}}}
-    doors = {("Service", "exp-a"): waiting, ("Service", "exp-b"): waiting, ("Ingress", "exp-c"): waiting}
-    assert exposed_at(doors, "10.0.0.1") == ["", "", "", "exp-d:80"]
+    objects = {("Service", "exp-a"): waiting, ("Service", "exp-b"): waiting, ("Ingress", "exp-c"): waiting}
+    assert exposed_at(objects, "10.0.0.1") == ["", "", "", "exp-d:80"]
 
 
 def test_addresses_are_such_that_a_browser_takes_them() -> None:
@@ -278,8 +282,8 @@ def test_addresses_are_such_that_a_browser_takes_them() -> None:
         "spec": {"ports": [{"port": 80, "nodePort": 31000}]},
         "status": {"loadBalancer": {"ingress": [{"ip": "2001:db8::1"}]}},
     }
-    doors = {("Service", "exp-a"): given, ("Service", "exp-b"): given, ("Ingress", "exp-c"): given}
-    assert exposed_at(doors, "10.0.0.1") == [
+    objects = {("Service", "exp-a"): given, ("Service", "exp-b"): given, ("Ingress", "exp-c"): given}
+    assert exposed_at(objects, "10.0.0.1") == [
         "10.0.0.1:31000",
         "[2001:db8::1]:80",
         "http://[2001:db8::1]/",

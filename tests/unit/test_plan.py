@@ -17,7 +17,7 @@ from callsheet.backends.local.supervisor.files import Layout
 from callsheet.errors import InvalidExperiment
 from callsheet.plan.check import check_experiment
 from callsheet.plan.endpoints import chosen_ports
-from callsheet.plan.model import Plan, book_without, plan_from_data
+from callsheet.plan.model import Plan, plan_from_data, without_member
 from callsheet.plan.resolve import resolve
 from callsheet.spec.experiment import Experiment
 
@@ -90,7 +90,7 @@ def test_a_role_scaled_to_nothing_keeps_the_address_it_will_have() -> None:
     assert env(planned, "actor")["CALLSHEET_ECHO_ALL"] == ""
     assert env(planned, "actor")["CALLSHEET_ECHO_ADDR"] == "127.9.0.1:9000"
     assert plan(exp, replicas={"server": 1}).role("server").replicas[0].host == "127.9.0.1"
-    assert planned.book["endpoints"]["echo"]["addresses"] == []
+    assert planned.address_book["endpoints"]["echo"]["addresses"] == []
 
 
 def test_scaling_moves_nobody() -> None:
@@ -140,11 +140,11 @@ def test_success_is_every_role_that_can_end_unless_named() -> None:
 def test_members_that_joined_by_hand_are_in_the_book_and_leave_it() -> None:
     exp = experiment({**SERVER, "replicas": 2})
     planned = plan(exp, joined={"server": [7]})
-    assert planned.book["roles"]["server"]["indexes"] == [0, 1, 7]
+    assert planned.address_book["roles"]["server"]["indexes"] == [0, 1, 7]
     assert (
         env(planned, "server", 2)["CALLSHEET_ECHO_BIND"] == f"{planned.role('server').replicas[2].host}:9000"
     )
-    assert book_without(planned.book, "server", 7) == plan(exp).book
+    assert without_member(planned.address_book, "server", 7) == plan(exp).address_book
 
 
 def test_on_systems_with_one_loopback_address_every_replica_has_its_own_port() -> None:
@@ -152,7 +152,7 @@ def test_on_systems_with_one_loopback_address_every_replica_has_its_own_port() -
         {**SERVER, "replicas": 3}, {"name": "actor", "connects": ["echo"], "command": ["{echo.all}"]}
     )
     planned = resolve(exp, rules(exp, SharedHostRules), "run")
-    addresses = planned.book["endpoints"]["echo"]["addresses"]
+    addresses = planned.address_book["endpoints"]["echo"]["addresses"]
     assert len(set(addresses)) == 3
     assert all(address.startswith("127.0.0.1:") for address in addresses)
     assert planned.role("server").replicas[1].containers[0].ports == {"echo": int(addresses[1].split(":")[1])}
@@ -163,7 +163,7 @@ def test_a_list_of_addresses_too_long_for_a_process_is_left_to_the_address_file(
     servers = {**SERVER, "replicas": 9_000}
     planned = plan(experiment(servers, {"name": "actor", "connects": ["echo"], "command": ["act"]}))
     assert "CALLSHEET_ECHO_ALL" not in env(planned, "actor")
-    assert len(planned.book["endpoints"]["echo"]["addresses"]) == 9_000
+    assert len(planned.address_book["endpoints"]["echo"]["addresses"]) == 9_000
     asks = experiment(servers, {"name": "actor", "connects": ["echo"], "command": ["act", "{echo.all}"]})
     with pytest.raises(InvalidExperiment, match="CALLSHEET_ADDRESSES"):
         plan(asks)

@@ -113,7 +113,7 @@ class Plan:
     max_restarts: int | None
     deadline: float | None
     """Seconds."""
-    book: dict[str, Any]
+    address_book: dict[str, Any]
     """The address book: what the file behind CALLSHEET_ADDRESSES holds."""
     files: dict[str, str]
 
@@ -173,17 +173,17 @@ def replica_from_data(data: dict[str, Any]) -> Replica:
     )
 
 
-def book_without(book: dict[str, Any], role: str, index: int) -> dict[str, Any]:
+def without_member(address_book: dict[str, Any], role: str, index: int) -> dict[str, Any]:
     """The address book after one member has left."""
-    members = book["roles"][role]
+    members = address_book["roles"][role]
     if index not in members["indexes"]:
-        return book
+        return address_book
     place = members["indexes"].index(index)
 
     def without(items: list[Any]) -> list[Any]:
         return items[:place] + items[place + 1 :]
 
-    roles = book["roles"] | {
+    roles = address_book["roles"] | {
         role: {
             "replicas": members["replicas"] - 1,
             "indexes": without(members["indexes"]),
@@ -192,6 +192,6 @@ def book_without(book: dict[str, Any], role: str, index: int) -> dict[str, Any]:
     }
     endpoints = {
         name: e | {"addresses": without(e["addresses"])} if e["role"] == role else e
-        for name, e in book["endpoints"].items()
+        for name, e in address_book["endpoints"].items()
     }
-    return book | {"roles": roles, "endpoints": endpoints}
+    return address_book | {"roles": roles, "endpoints": endpoints}

@@ -43,7 +43,7 @@ def resolve(
         success=tuple(lifecycle.success or [r.name for r in spec.roles if r.restart.policy != "Always"]),
         max_restarts=lifecycle.max_restarts,
         deadline=parse_duration(lifecycle.deadline) if lifecycle.deadline else None,
-        book=address_book(experiment, run, table, rules, indexes),
+        address_book=address_book(experiment, run, table, rules, indexes),
         files=dict(spec.files),
     )
 

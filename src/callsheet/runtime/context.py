@@ -79,7 +79,7 @@ class Context:
         self.measuring = Measuring()
         self._addresses = dict(addresses or {})
         self._environ: Mapping[str, str] = {}
-        self._book = ""
+        self._addresses_file = ""
         self._links: dict[tuple[str, str], int] = {}
         self._at_close: list[Callable[[], None]] = []
 
@@ -111,7 +111,7 @@ class Context:
             plaintext=plaintext,
         )
         found._environ = env
-        found._book = env.get(contract.ADDRESSES, "")
+        found._addresses_file = env.get(contract.ADDRESSES, "")
         return found
 
     @property
@@ -153,9 +153,9 @@ class Context:
         """The addresses of every replica that binds an endpoint, as of now: scaling is followed."""
         if endpoint in self._addresses:
             return self._addresses[endpoint].split(",")
-        book = self._read_book().get(endpoint)
-        if book:
-            return book
+        addresses = self._read_addresses().get(endpoint)
+        if addresses:
+            return addresses
         return self._find(endpoint, contract.ENDPOINT_ALL, "connects to").split(",")
 
     def _find(self, endpoint: str, word: str, verb: str) -> str:
@@ -174,13 +174,13 @@ class Context:
             f"no address is given for endpoint {endpoint!r}", fix=f"addresses={{...}} has: {known}"
         )
 
-    def _read_book(self) -> dict[str, list[str]]:
-        if not self._book:
+    def _read_addresses(self) -> dict[str, list[str]]:
+        if not self._addresses_file:
             return {}
         try:
-            with open(self._book, encoding="utf-8") as file:
-                book = json.load(file)["endpoints"]
-                return {name: list(found["addresses"]) for name, found in book.items()}
+            with open(self._addresses_file, encoding="utf-8") as file:
+                endpoints = json.load(file)["endpoints"]
+                return {name: list(found["addresses"]) for name, found in endpoints.items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}  # being replaced just now; the environment's list is as good as the last one
 

@@ -1,7 +1,7 @@
 """Makes the cluster hold the rendered objects: server-side apply, replacing only what cannot be changed.
 
-The book owns every other object, so that deleting it removes all. An object of the same name that belongs to anyone
-else is never touched: that is found out before anything is changed.
+The run's ConfigMap owns every other object, so that deleting it removes all. An object of the same name that belongs
+to anyone else is never touched: that is checked before anything changes.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ def is_ours(found: Object, experiment: str) -> bool:
     return labels.get(names.MANAGED_BY) == names.MANAGER and labels.get(names.EXPERIMENT) == experiment
 
 
-def owned(made: Object, book: Object) -> Object:
-    """The object with the book as its owner."""
+def owned(made: Object, config_map: Object) -> Object:
+    """The object with the run's ConfigMap as its owner."""
     owner = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "name": book["metadata"]["name"],
-        "uid": book["metadata"]["uid"],
+        "name": config_map["metadata"]["name"],
+        "uid": config_map["metadata"]["uid"],
     }
     made = copy.deepcopy(made)
     made["metadata"]["ownerReferences"] = [owner]
@@ -86,19 +86,21 @@ def owned(made: Object, book: Object) -> Object:
 
 
 def apply_all(
-    api: Api, book: Object, others: Sequence[Object], live: Mapping[Key, Object | None]
+    api: Api, config_map: Object, others: Sequence[Object], live: Mapping[Key, Object | None]
 ) -> list[Change]:
-    """Make the cluster hold the book and the others, and nothing else of the experiment."""
-    made = api.apply(book)
-    before = live[key_of(book)]
-    changes = [Change(_action(before, made), *key_of(book))]
+    """Make the cluster hold the run's ConfigMap and the others, and nothing else of the experiment."""
+    made = api.apply(config_map)
+    before = live[key_of(config_map)]
+    changes = [Change(_action(before, made), *key_of(config_map))]
     ready = [owned(other, made) for other in others]
     # What pods need comes first: a pod that starts before its ConfigMap waits half a minute for the next try.
     needed = [other for other in ready if other["kind"] not in WORKLOADS]
     workloads = [other for other in ready if other["kind"] in WORKLOADS]
     for batch in (needed, workloads):
         changes += parallel(lambda other: _put(api, other, live[key_of(other)]), batch)
-    return changes + prune(api, book["metadata"]["name"], {key_of(other) for other in (book, *others)})
+    return changes + prune(
+        api, config_map["metadata"]["name"], {key_of(other) for other in (config_map, *others)}
+    )
 
 
 def _put(api: Api, made: Object, before: Object | None) -> Change:
@@ -171,14 +173,14 @@ def prune(api: Api, experiment: str, kept: set[Key]) -> list[Change]:
 
 
 def preview(
-    api: Api, book: Object, others: Sequence[Object], live: Mapping[Key, Object | None]
+    api: Api, config_map: Object, others: Sequence[Object], live: Mapping[Key, Object | None]
 ) -> list[Change]:
     """What `apply_all` would do, asked of the API server with nothing changed."""
-    owner = live[key_of(book)] or {"metadata": {**book["metadata"], "uid": "not-yet-made"}}
-    ready = [book, *(owned(other, owner) for other in others)]
+    owner = live[key_of(config_map)] or {"metadata": {**config_map["metadata"], "uid": "not-yet-made"}}
+    ready = [config_map, *(owned(other, owner) for other in others)]
     changes = parallel(lambda made: _dry(api, made, live[key_of(made)]), ready)
     kept = {key_of(made) for made in ready}
-    for kind, name in leftovers(api, book["metadata"]["name"], kept):
+    for kind, name in leftovers(api, config_map["metadata"]["name"], kept):
         changes.append(Change("delete", kind, name, before=api.get(kind, name)))
     return changes
 

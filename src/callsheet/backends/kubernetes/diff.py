@@ -34,13 +34,13 @@ def clean(found: dict[str, Any] | None) -> dict[str, Any]:
     metadata = {key: value for key, value in found["metadata"].items() if key not in _NOISE}
     cleaned = {key: value for key, value in found.items() if key != "status"} | {"metadata": metadata}
     if found.get("kind") == "ConfigMap" and found.get("data"):
-        # The book holds JSON, which is read more easily line by line.
+        # The run's ConfigMap holds JSON, which is read more easily line by line.
         cleaned["data"] = {key: _opened(key, value) for key, value in found["data"].items()}
     return cleaned
 
 
 def _opened(key: str, value: str) -> Any:
-    return json.loads(value) if key in (names.BOOK_FILE, names.EXPERIMENT_FILE) else value
+    return json.loads(value) if key in (names.ADDRESSES_FILE, names.EXPERIMENT_FILE) else value
 
 
 def _like(value: Any, model: Any) -> Any:

@@ -24,7 +24,7 @@ from callsheet.backends.kubernetes.apply import (
 )
 from callsheet.backends.kubernetes.client.api import Api, Object
 from callsheet.backends.kubernetes.client.errors import Refused
-from callsheet.backends.kubernetes.observe.snapshot import find_book, observe
+from callsheet.backends.kubernetes.observe.snapshot import find_config_map, observe
 from callsheet.backends.kubernetes.observe.status import Observed, assess
 from callsheet.backends.kubernetes.render.objects import render
 from callsheet.backends.kubernetes.render.workdir import collect
@@ -41,12 +41,12 @@ KEY_FILE = "run.key"
 def start(api: Api, experiment: Experiment, base: Path, source: str, *, detach: bool) -> KubernetesRun:
     """Start a run, or change the one that is there. What cannot be started leaves nothing behind."""
     prepared = prepare(api, experiment, base)
-    there = prepared.live[key_of(prepared.book)]
+    there = prepared.live[key_of(prepared.config_map)]
     try:
-        done = apply_all(api, prepared.book, prepared.others, prepared.live)
+        done = apply_all(api, prepared.config_map, prepared.others, prepared.live)
     except CallsheetError:
         if there is None:
-            api.delete("ConfigMap", prepared.book["metadata"]["name"])
+            api.delete("ConfigMap", prepared.config_map["metadata"]["name"])
         raise
     run = KubernetesRun(api, experiment.name, prepared.run, attached=not detach)
     if there is not None and there["data"][contract.RUN] == prepared.run:
@@ -82,7 +82,7 @@ def _news(experiment: str, run: str, done: list[Change]) -> list[str]:
 def changes(api: Api, experiment: Experiment, base: Path) -> list[Change]:
     """What `start` would do."""
     prepared = prepare(api, experiment, base)
-    return preview(api, prepared.book, prepared.others, prepared.live)
+    return preview(api, prepared.config_map, prepared.others, prepared.live)
 
 
 class Prepared:
@@ -91,7 +91,7 @@ class Prepared:
     def __init__(
         self,
         run: str,
-        book: Object,
+        config_map: Object,
         others: list[Object],
         live: dict[Key, Object | None],
         withheld: list[str],
@@ -99,7 +99,7 @@ class Prepared:
         self.run = run
         self.withheld = withheld
         """Files that did not come along, because they look like secrets."""
-        self.book = book
+        self.config_map = config_map
         self.others = others
         self.live = live
 
@@ -110,26 +110,27 @@ def prepare(api: Api, experiment: Experiment, base: Path) -> Prepared:
     withheld: list[str] = []
     folder = collect((base / workdir.path).resolve(), workdir.exclude, withheld)
     run, started = new_run_id(), f"{time.time():.3f}"
-    book, *others = render(experiment, run, folder)  # every mistake of the file before the cluster is asked
+    # Every mistake in the file is reported before the cluster is asked.
+    config_map, *others = render(experiment, run, folder)
     key = _key(experiment.name, run)
-    live = look(api, [book, *others, key])  # of no run in particular: names hold for every run
+    live = look(api, [config_map, *others, key])  # of no run in particular: names hold for every run
     check_owner(live, experiment.name, api.namespace)
-    if (there := live[key_of(book)]) is not None:
-        observed = observe(api, experiment.name, events=False, book=there)
+    if (there := live[key_of(config_map)]) is not None:
+        observed = observe(api, experiment.name, events=False, config_map=there)
         if not assess(observed, time.time()).status.done:
             run, started = observed.run, f"{observed.created:.3f}"
-            book, *others = render(experiment, run, folder)
+            config_map, *others = render(experiment, run, folder)
             key = _key(experiment.name, run)
-    book["metadata"]["annotations"] = {names.STARTED: started}
-    for made in (book, *others):
+    config_map["metadata"]["annotations"] = {names.STARTED: started}
+    for made in (config_map, *others):
         # The client's own namespace was chosen with this one in mind.
         made["metadata"].pop("namespace", None)
-    count_change(book, there)
+    count_change(config_map, there)
     if live[key_of(key)] is None:
         others.insert(0, key)
     else:
         live.pop(key_of(key))
-    return Prepared(run, book, others, live, withheld)
+    return Prepared(run, config_map, others, live, withheld)
 
 
 def _key(experiment: str, run: str) -> Object:
@@ -145,10 +146,10 @@ def _key(experiment: str, run: str) -> Object:
 
 def make_key(api: Api, experiment: str) -> bool:
     """Make the key Secret for manifests that were piped to kubectl; False when it is there already."""
-    book = find_book(api, experiment)
-    made = _key(experiment, book["data"][contract.RUN] if book else "")
+    config_map = find_config_map(api, experiment)
+    made = _key(experiment, config_map["data"][contract.RUN] if config_map else "")
     try:
-        api.create(owned(made, book) if book else made)
+        api.create(owned(made, config_map) if config_map else made)
     except Refused as error:
         if error.code != 409:
             raise
@@ -156,30 +157,30 @@ def make_key(api: Api, experiment: str) -> bool:
     return True
 
 
-def count_change(book: Object, before: Object | None) -> None:
+def count_change(config_map: Object, before: Object | None) -> None:
     """Let the address file's generation go up when anything else in it changes during a run."""
-    if before is None or before["data"][contract.RUN] != book["data"][contract.RUN]:
+    if before is None or before["data"][contract.RUN] != config_map["data"][contract.RUN]:
         return
-    old, new = (json.loads(found["data"][names.BOOK_FILE]) for found in (before, book))
+    old, new = (json.loads(found["data"][names.ADDRESSES_FILE]) for found in (before, config_map))
     new["generation"] = old.get("generation", 0)
     if new != old:
         new["generation"] += 1
-    book["data"][names.BOOK_FILE] = json.dumps(new)
+    config_map["data"][names.ADDRESSES_FILE] = json.dumps(new)
 
 
 def resize(api: Api, observed: Observed, replicas: Mapping[str, int]) -> None:
-    """Write the new sizes into the book, then into the Jobs and StatefulSets."""
+    """Write the new sizes into the run's ConfigMap, then into the Jobs and StatefulSets."""
     experiment = Experiment.model_validate(observed.experiment)
     check_sizes(experiment, replicas)
     sizes = {
-        role.name: int(observed.book["data"][f"{contract.REPLICAS}.{role.name}"])
+        role.name: int(observed.config_map["data"][f"{contract.REPLICAS}.{role.name}"])
         for role in experiment.spec.roles
     } | dict(replicas)
-    book = render(experiment, observed.run, {}, replicas=sizes)[0]
-    book["metadata"].pop("namespace", None)
-    book["metadata"]["annotations"] = {names.STARTED: f"{observed.created:.3f}"}
-    count_change(book, observed.book)
-    api.apply(book)
+    config_map = render(experiment, observed.run, {}, replicas=sizes)[0]
+    config_map["metadata"].pop("namespace", None)
+    config_map["metadata"]["annotations"] = {names.STARTED: f"{observed.created:.3f}"}
+    count_change(config_map, observed.config_map)
+    api.apply(config_map)
     for role in experiment.spec.roles:
         if role.name in replicas:
             size = replicas[role.name]
@@ -191,7 +192,7 @@ def resize(api: Api, observed: Observed, replicas: Mapping[str, int]) -> None:
 
 
 def _refresh(api: Api, pods: list[Object]) -> None:
-    """Have the kubelets look at the pods now: a mounted book is otherwise up to a minute and a half behind."""
+    """Have the kubelets look at the pods now: a mounted ConfigMap is otherwise up to a minute and a half behind."""
     body = {"metadata": {"annotations": {names.RESIZED: f"{time.time():.3f}"}}}
 
     def touch(pod: Object) -> None:

@@ -26,7 +26,7 @@ class Verdict:
     """When it was decided."""
 
     def to_data(self) -> dict[str, Any]:
-        """As JSON-compatible data: what the book's annotation holds."""
+        """As JSON-compatible data: what the annotation of the run's ConfigMap holds."""
         return asdict(self)
 
 

@@ -14,9 +14,9 @@ ROLE: Final = "callsheet.dev/role"
 ENDPOINT: Final = "callsheet.dev/endpoint"
 
 STARTED: Final = "callsheet.dev/started"
-"""The book's annotation for the moment at which the run began, in seconds since 1970."""
+"""Annotation of the run's ConfigMap: when the run began, in seconds since 1970."""
 OUTCOME: Final = "callsheet.dev/outcome"
-"""The book's annotation for how a run was ended, as JSON; it names its run, so that the next one ignores it."""
+"""Annotation of the run's ConfigMap: how the run ended, as JSON. It names the run, so that the next one ignores it."""
 RESIZED: Final = "callsheet.dev/resized"
 """A pod's annotation for the moment at which the experiment got another size."""
 
@@ -29,11 +29,11 @@ WORKDIR: Final = "/callsheet/workdir"
 FILES: Final = "/callsheet/files"
 KEYS: Final = "/callsheet/keys"
 STORAGE: Final = "/callsheet/storage"
-BOOK_FOLDER: Final = "/callsheet/book"
-BOOK_FILE: Final = "addresses.json"
+RUN_FOLDER: Final = "/callsheet/run"
+ADDRESSES_FILE: Final = "addresses.json"
 EXPERIMENT_FILE: Final = "experiment.json"
-"""The book's key for the experiment as it was run, so that any client can scale it."""
-ADDRESSES: Final = f"{BOOK_FOLDER}/{BOOK_FILE}"
+"""Key in the run's ConfigMap: the experiment as it was run, so that any client can scale it."""
+ADDRESSES: Final = f"{RUN_FOLDER}/{ADDRESSES_FILE}"
 
 
 def labels(experiment: str, run: str, role: str = "") -> dict[str, str]:
@@ -47,8 +47,8 @@ def selector(experiment: str, role: str = "") -> dict[str, str]:
     return {EXPERIMENT: experiment} | ({ROLE: role} if role else {})
 
 
-def book(experiment: str) -> str:
-    """The ConfigMap that holds all that scaling changes, and owns the other objects."""
+def config_map(experiment: str) -> str:
+    """The run's ConfigMap: it holds everything that scaling changes, and owns the other objects."""
     return experiment
 
 

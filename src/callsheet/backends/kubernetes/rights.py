@@ -19,7 +19,7 @@ class Right:
 _MADE = ("get", "list", "create", "patch", "delete")
 
 RIGHTS = (
-    Right("", "configmaps", _MADE, "the book, the code and the files"),
+    Right("", "configmaps", _MADE, "the run's ConfigMap, the code and the files"),
     Right("", "services", _MADE, "stable names and endpoints"),
     Right("", "secrets", ("get", "create", "patch", "delete"), "the run's key"),
     Right("", "pods", ("get", "list", "patch", "delete"), "status, restart, scale"),

@@ -38,7 +38,7 @@ _GOING = 120.0
 _ENDING = 30.0
 """Seconds for which a run that is to be deleted may still be ending."""
 _PATIENT = 20
-"""How often a stop is tried again that somebody else's change of the book came before."""
+"""How often a stop is retried when somebody else changed the run's ConfigMap first."""
 
 
 class KubernetesRun:
@@ -156,7 +156,7 @@ class KubernetesRun:
         return observed.pods, assess(observed, time.time()).status.done
 
     def scale(self, replicas: Mapping[str, int]) -> Status:
-        """Change the size of elastic roles: the book first, so that those who start see the new addresses."""
+        """Resize elastic roles: the run's ConfigMap first, so that new replicas see the new addresses."""
         from callsheet.backends.kubernetes.launch import resize
 
         observed = self._observe(events=False)
@@ -207,14 +207,14 @@ class KubernetesRun:
             parallel(lambda pod: self.api.delete("Pod", pod, grace=0), pods)
 
     def _end(self, verdict: Verdict, observed: Observed | None = None) -> bool:
-        """Write down how the run ends, once, then end what still runs. False when the book has changed meanwhile."""
+        """Record how the run ends, once, then end what still runs. False if the run's ConfigMap changed meanwhile."""
         observed = observed or self._observe(events=False)
         if observed.outcome is None:
-            version = observed.book["metadata"]["resourceVersion"]
+            version = observed.config_map["metadata"]["resourceVersion"]
             note = {names.OUTCOME: json.dumps(verdict.to_data())}
             body = {"metadata": {"annotations": note, "resourceVersion": version}}
             try:
-                self.api.patch("ConfigMap", observed.book["metadata"]["name"], body)
+                self.api.patch("ConfigMap", observed.config_map["metadata"]["name"], body)
             except Refused as error:
                 if error.code == 409:
                     return False  # the next look tells what somebody else did
@@ -271,8 +271,10 @@ class KubernetesRun:
 
     def endpoints(self) -> dict[str, tuple[str, int]]:
         """Role and port of each endpoint."""
-        book = json.loads(self._observe(events=False).book["data"][names.BOOK_FILE])
-        return {name: (found["role"], int(found["port"])) for name, found in book["endpoints"].items()}
+        address_book = json.loads(self._observe(events=False).config_map["data"][names.ADDRESSES_FILE])
+        return {
+            name: (found["role"], int(found["port"])) for name, found in address_book["endpoints"].items()
+        }
 
     def events(self) -> list[Object]:
         """What the cluster noted about the run's objects, oldest first."""
@@ -293,7 +295,7 @@ class KubernetesRun:
                 )
             # It is ending. A StatefulSet that is being halted may even make one more pod, and takes it back.
             wait_until(lambda: self.status().done, _ENDING, f"the run {self.id} has not ended")
-        self.api.delete("ConfigMap", names.book(self.experiment))
+        self.api.delete("ConfigMap", names.config_map(self.experiment))
         # What kubectl applied has no owner: it would stay.
         prune(self.api, self.experiment, set())
         self.api.delete("Secret", names.keys(self.experiment))

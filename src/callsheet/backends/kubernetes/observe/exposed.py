@@ -17,10 +17,10 @@ _ADDRESSES = ("ExternalIP", "ExternalDNS", "InternalIP", "Hostname")
 
 
 @dataclass
-class Outside:
+class Exposure:
     """What the cluster holds for people outside of it."""
 
-    doors: dict[tuple[str, str], Object] = field(default_factory=dict)
+    objects: dict[tuple[str, str], Object] = field(default_factory=dict)
     """Services and Ingresses by kind and name."""
     nodes: dict[str, str] = field(default_factory=dict)
     """For each role whose Service has a port of every node: a node that answers there."""
@@ -42,29 +42,31 @@ def node_address(node: Object) -> str:
     return next((known[kind] for kind in _ADDRESSES if kind in known), "")
 
 
-def addresses(book: Object, experiment: Mapping[str, Any], outside: Outside) -> dict[str, str]:
+def addresses(config_map: Object, experiment: Mapping[str, Any], exposure: Exposure) -> dict[str, str]:
     """The address of each exposed endpoint; empty while it has none.
 
     What is only forwarded to people has the name of its Service, which is good inside the cluster.
     """
-    ports = json.loads(book["data"].get(names.BOOK_FILE, "{}")).get("endpoints", {})
+    ports = json.loads(config_map["data"].get(names.ADDRESSES_FILE, "{}")).get("endpoints", {})
     found = {}
     for role, expose in _exposes(experiment):
         name, kind = expose["name"], _type(expose)
         if name not in ports:
             continue
         service, port = names.service(experiment["metadata"]["name"], name), ports[name]["port"]
-        door = outside.doors.get((_KINDS.get(kind, ""), service))
+        target = exposure.objects.get((_KINDS.get(kind, ""), service))
         if kind not in _KINDS:
             found[name] = f"{service}:{port}"
-        elif door is None:
+        elif target is None:
             found[name] = ""
         elif kind == "NodePort":
-            node = outside.nodes.get(role, "")
-            outer = next((p["nodePort"] for p in door["spec"].get("ports") or [] if p.get("nodePort")), None)
+            node = exposure.nodes.get(role, "")
+            outer = next(
+                (p["nodePort"] for p in target["spec"].get("ports") or [] if p.get("nodePort")), None
+            )
             found[name] = f"{_host(node)}:{outer}" if node and outer else ""
         else:
-            given = _given(door)
+            given = _given(target)
             if kind == "LoadBalancer":
                 found[name] = f"{_host(given)}:{port}" if given else ""
             else:
@@ -84,9 +86,9 @@ def _type(expose: Object) -> str:
     return str(expose.get("type") or "PortForward")
 
 
-def _given(door: Object) -> str:
+def _given(target: Object) -> str:
     """What a load balancer or an Ingress controller wrote down."""
-    given = ((door.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
+    given = ((target.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
     return next((str(place.get("hostname") or place.get("ip") or "") for place in given), "")
 
 

@@ -1,4 +1,4 @@
-"""Looks at the cluster: everything of one experiment, or the books of all."""
+"""Looks at the cluster: everything of one experiment, or the ConfigMaps of all."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from callsheet.errors import UserError
 _KINDS = ("Job", "StatefulSet", "Pod")
 
 
-def find_book(api: Api, experiment: str) -> Object | None:
-    """The experiment's book; None when there is none of ours."""
-    book = api.get("ConfigMap", names.book(experiment))
-    if book is None or names.EXPERIMENT_FILE not in (book.get("data") or {}):
+def find_config_map(api: Api, experiment: str) -> Object | None:
+    """The experiment's ConfigMap; None when there is none of ours."""
+    config_map = api.get("ConfigMap", names.config_map(experiment))
+    if config_map is None or names.EXPERIMENT_FILE not in (config_map.get("data") or {}):
         return None
-    return book
+    return config_map
 
 
 def observe_all(api: Api, *, everywhere: bool = False) -> list[Observed]:
@@ -34,14 +34,16 @@ def observe_all(api: Api, *, everywhere: bool = False) -> list[Observed]:
 
     maps, *others = listed(("ConfigMap", *_KINDS))
     found = []
-    for book in maps:
-        if names.EXPERIMENT_FILE in (book.get("data") or {}):
-            mine = [[item for item in items if _place(item) == _place(book)] for items in others]
-            found.append(_observed(book, *mine))
-    doors = sorted({kind for observed in found for kind in exposed.kinds(observed.experiment)})
-    for kind, items in zip(doors, listed(doors), strict=True):
+    for config_map in maps:
+        if names.EXPERIMENT_FILE in (config_map.get("data") or {}):
+            mine = [[item for item in items if _place(item) == _place(config_map)] for items in others]
+            found.append(_observed(config_map, *mine))
+    kinds = sorted({kind for observed in found for kind in exposed.kinds(observed.experiment)})
+    for kind, items in zip(kinds, listed(kinds), strict=True):
         for observed in found:
-            _add_doors(observed, kind, [item for item in items if _place(item) == _place(observed.book)])
+            _add_exposure(
+                observed, kind, [item for item in items if _place(item) == _place(observed.config_map)]
+            )
     for observed in found:
         _add_nodes(api, observed)
     return found
@@ -52,40 +54,40 @@ def _place(found: Object) -> tuple[str, str]:
     return metadata.get("namespace", ""), (metadata.get("labels") or {}).get(names.EXPERIMENT, "")
 
 
-def observe(api: Api, experiment: str, *, events: bool = True, book: Object | None = None) -> Observed:
+def observe(api: Api, experiment: str, *, events: bool = True, config_map: Object | None = None) -> Observed:
     """Everything of one experiment now; warnings are asked for only when something waits."""
-    book = book or find_book(api, experiment)
-    if book is None:
+    config_map = config_map or find_config_map(api, experiment)
+    if config_map is None:
         raise UserError(
             f"the experiment {experiment!r} is no longer in the namespace {api.namespace!r}",
             fix="see which there are: callsheet ps --on kubernetes -A",
         )
     labels = names.selector(experiment)
-    doors = sorted(exposed.kinds(json.loads(book["data"][names.EXPERIMENT_FILE])))
-    jobs, sets, pods, *others = parallel(lambda kind: api.objects(kind, labels), (*_KINDS, *doors))
-    observed = _observed(book, jobs, sets, pods)
-    for kind, items in zip(doors, others, strict=True):
-        _add_doors(observed, kind, items)
+    kinds = sorted(exposed.kinds(json.loads(config_map["data"][names.EXPERIMENT_FILE])))
+    jobs, sets, pods, *others = parallel(lambda kind: api.objects(kind, labels), (*_KINDS, *kinds))
+    observed = _observed(config_map, jobs, sets, pods)
+    for kind, items in zip(kinds, others, strict=True):
+        _add_exposure(observed, kind, items)
     _add_nodes(api, observed)
     if events and (len(observed.pods) < _wanted(observed.workloads) or any(map(_waits, observed.pods))):
         observed.events = _warnings(api)
     return observed
 
 
-def _observed(book: Object, jobs: list[Object], sets: list[Object], pods: list[Object]) -> Observed:
+def _observed(config_map: Object, jobs: list[Object], sets: list[Object], pods: list[Object]) -> Observed:
     workloads = {found["metadata"]["labels"][names.ROLE]: found for found in (*jobs, *sets)}
-    observed = Observed(book, workloads, pods)
+    observed = Observed(config_map, workloads, pods)
     observed.pods = [pod for pod in pods if pod["metadata"]["labels"].get(names.RUN) == observed.run]
     return observed
 
 
-def _add_doors(observed: Observed, kind: str, items: list[Object]) -> None:
-    observed.outside.doors |= {(kind, item["metadata"]["name"]): item for item in items}
+def _add_exposure(observed: Observed, kind: str, items: list[Object]) -> None:
+    observed.exposure.objects |= {(kind, item["metadata"]["name"]): item for item in items}
 
 
 def _add_nodes(api: Api, observed: Observed) -> None:
     for role in exposed.on_nodes(observed.experiment):
-        observed.outside.nodes[role] = _node_of(api, observed, role)
+        observed.exposure.nodes[role] = _node_of(api, observed, role)
 
 
 def _node_of(api: Api, observed: Observed, role: str) -> str:

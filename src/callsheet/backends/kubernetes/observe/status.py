@@ -12,7 +12,7 @@ from callsheet import contract
 from callsheet.backends.kubernetes import names
 from callsheet.backends.kubernetes.lifecycle import Verdict, decide, policy
 from callsheet.backends.kubernetes.observe import reasons
-from callsheet.backends.kubernetes.observe.exposed import Outside, addresses
+from callsheet.backends.kubernetes.observe.exposed import Exposure, addresses
 from callsheet.backends.status import ContainerStatus, Phase, ReplicaStatus, Status, count_roles
 
 Object = dict[str, Any]
@@ -25,32 +25,34 @@ _OVER = ("Succeeded", "Failed")
 class Observed:
     """All that the cluster holds of one experiment at one moment."""
 
-    book: Object
+    config_map: Object
     workloads: dict[str, Object]
     """Job or StatefulSet by role."""
     pods: list[Object]
     events: list[Object] = field(default_factory=list)
-    outside: Outside = field(default_factory=Outside)
+    exposure: Exposure = field(default_factory=Exposure)
 
     @property
     def run(self) -> str:
-        return str(self.book["data"][contract.RUN])
+        return str(self.config_map["data"][contract.RUN])
 
     @property
     def experiment(self) -> dict[str, Any]:
         """The file, as it was applied."""
-        data: dict[str, Any] = json.loads(self.book["data"][names.EXPERIMENT_FILE])
+        data: dict[str, Any] = json.loads(self.config_map["data"][names.EXPERIMENT_FILE])
         return data
 
     @property
     def created(self) -> float:
-        annotations = self.book["metadata"].get("annotations") or {}
-        return float(annotations.get(names.STARTED) or moment(self.book["metadata"].get("creationTimestamp")))
+        annotations = self.config_map["metadata"].get("annotations") or {}
+        return float(
+            annotations.get(names.STARTED) or moment(self.config_map["metadata"].get("creationTimestamp"))
+        )
 
     @property
     def outcome(self) -> Verdict | None:
         """How the run was ended, if somebody ended it."""
-        text = (self.book["metadata"].get("annotations") or {}).get(names.OUTCOME)
+        text = (self.config_map["metadata"].get("annotations") or {}).get(names.OUTCOME)
         data = json.loads(text) if text else {}
         return Verdict(**data) if data.get("run") == self.run else None
 
@@ -93,13 +95,15 @@ def assess(observed: Observed, now: float) -> Assessment:
         run=observed.run,
         phase=phase,
         backend="kubernetes",
-        namespace=observed.book["metadata"].get("namespace", ""),
+        namespace=observed.config_map["metadata"].get("namespace", ""),
         reason=verdict.reason if verdict and (outcome or phase == verdict.phase) else "",
         created=observed.created,
-        folder=observed.book["data"].get(contract.STORAGE, ""),
-        generation=json.loads(observed.book["data"].get(names.BOOK_FILE, "{}")).get("generation", 0),
+        folder=observed.config_map["data"].get(contract.STORAGE, ""),
+        generation=json.loads(observed.config_map["data"].get(names.ADDRESSES_FILE, "{}")).get(
+            "generation", 0
+        ),
         restarts=sum(replica.restarts for replica in replicas),
-        exposed=addresses(observed.book, experiment, observed.outside),
+        exposed=addresses(observed.config_map, experiment, observed.exposure),
         roles=count_roles((role["name"] for role in experiment["spec"]["roles"]), replicas),
         replicas=replicas,
     )
@@ -143,12 +147,12 @@ def _replicas(observed: Observed, role: Object, *, ended: bool, now: float) -> I
     state = workload.get("status") or {}
     done = indexes(state.get("completedIndexes", ""))
     lost = indexes(state.get("failedIndexes", ""))
-    for index in range(int(observed.book["data"].get(f"{contract.REPLICAS}.{name}", "0"))):
+    for index in range(int(observed.config_map["data"].get(f"{contract.REPLICAS}.{name}", "0"))):
         pod = pods.get(index)
         replica = ReplicaStatus(
             role=name,
             index=index,
-            host=names.host(observed.book["metadata"]["name"], name, index),
+            host=names.host(observed.config_map["metadata"]["name"], name, index),
             phase="Pending",
             containers=[ContainerStatus(name=c["name"]) for c in role.get("containers") or [role]],
         )

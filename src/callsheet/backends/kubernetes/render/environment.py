@@ -1,7 +1,7 @@
 """The contract's variables in a pod, and braces turned into Kubernetes' own ``$(NAME)``.
 
 A pod template is the same for all replicas of a role and must not change when a role is scaled. So what differs by
-replica comes through the downward API, and what scaling changes comes from the book, a ConfigMap.
+replica comes through the downward API, and what scaling changes comes from the run's ConfigMap.
 """
 
 from __future__ import annotations
@@ -68,15 +68,15 @@ def container_env(wiring: Wiring, role: Role, container: Container, *, job: bool
 
 
 def _contract(wiring: Wiring, role: Role, container: Container, *, job: bool) -> Env:
-    book = names.book(wiring.name)
+    config_map = names.config_map(wiring.name)
     index = names.INDEX_OF_JOB if job else names.INDEX_OF_STATEFUL_SET
     env: Env = [
         {"name": contract.EXPERIMENT, "value": wiring.name},
-        _from_book(contract.RUN, book, contract.RUN),
+        _from_config_map(contract.RUN, config_map, contract.RUN),
         {"name": contract.ROLE, "value": role.name},
         {"name": contract.INDEX, "valueFrom": {"fieldRef": {"fieldPath": index}}},
         {"name": contract.CONTAINER, "value": container.name},
-        _from_book(contract.REPLICAS, book, f"{contract.REPLICAS}.{role.name}"),
+        _from_config_map(contract.REPLICAS, config_map, f"{contract.REPLICAS}.{role.name}"),
         _attempt(job=job),
         {"name": contract.ADDRESSES, "value": names.ADDRESSES},
         {"name": contract.KEYS, "value": names.KEYS},
@@ -84,7 +84,7 @@ def _contract(wiring: Wiring, role: Role, container: Container, *, job: bool) ->
     if not wiring.experiment.spec.encryption:
         env.append({"name": contract.ENCRYPTION, "value": contract.ENCRYPTION_OFF})
     if wiring.experiment.spec.storage:
-        env.append(_from_book(contract.STORAGE, book, contract.STORAGE))
+        env.append(_from_config_map(contract.STORAGE, config_map, contract.STORAGE))
     bound = [bind.name for bind in (*container.binds, *container.exposes)]
     for endpoint in dict.fromkeys([*bound, *container.connects]):
         env += _endpoint(wiring, role, endpoint, bound=endpoint in bound)
@@ -98,8 +98,8 @@ def _attempt(*, job: bool) -> dict[str, Any]:
     return {"name": contract.ATTEMPT, "value": "0"}  # a StatefulSet counts nothing
 
 
-def _from_book(variable: str, book: str, key: str) -> dict[str, Any]:
-    return {"name": variable, "valueFrom": {"configMapKeyRef": {"name": book, "key": key}}}
+def _from_config_map(variable: str, config_map: str, key: str) -> dict[str, Any]:
+    return {"name": variable, "valueFrom": {"configMapKeyRef": {"name": config_map, "key": key}}}
 
 
 def _endpoint(wiring: Wiring, role: Role, endpoint: str, *, bound: bool) -> Env:
@@ -110,7 +110,9 @@ def _endpoint(wiring: Wiring, role: Role, endpoint: str, *, bound: bool) -> Env:
         {"name": f"{variable}{contract.ENDPOINT_ADDR}", "value": f"{host}:{port}"},
         {"name": f"{variable}{contract.ENDPOINT_HOST}", "value": host},
         {"name": f"{variable}{contract.ENDPOINT_PORT}", "value": str(port)},
-        _from_book(f"{variable}{contract.ENDPOINT_ALL}", names.book(wiring.name), all_key(endpoint)),
+        _from_config_map(
+            f"{variable}{contract.ENDPOINT_ALL}", names.config_map(wiring.name), all_key(endpoint)
+        ),
     ]
     if bound:
         env.append({"name": f"{variable}{contract.ENDPOINT_BIND}", "value": f"0.0.0.0:{port}"})
@@ -118,7 +120,7 @@ def _endpoint(wiring: Wiring, role: Role, endpoint: str, *, bound: bool) -> Env:
 
 
 def all_key(endpoint: str) -> str:
-    """The book's key for the list of all addresses behind an endpoint."""
+    """The key in the run's ConfigMap for the list of all addresses behind an endpoint."""
     return contract.endpoint_variable(endpoint, contract.ENDPOINT_ALL)
 
 

@@ -1,7 +1,7 @@
 """An experiment as Kubernetes objects. Pure: the same file, run id and folder give the same objects, byte for byte.
 
-The number of objects grows with the roles, not with the replicas. What scaling changes stands in one ConfigMap, the
-book, and in the sizes of Jobs and StatefulSets; never in a pod template.
+The number of objects grows with the roles, not with the replicas. What scaling changes stands in one ConfigMap
+and in the sizes of Jobs and StatefulSets; never in a pod template.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def render(
     pods = PodRenderer(wiring, run, parts, _version(experiment.spec.files))
     labels = names.labels(experiment.name, run)
     objects = [
-        _book(wiring, run, sizes),
+        _config_map(wiring, run, sizes),
         *([_files(experiment, run)] if experiment.spec.files else []),
         *(part.manifest(labels) for part in parts),
         *services(wiring, run),
@@ -62,7 +62,7 @@ def _version(files: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(dict(files), sort_keys=True).encode()).hexdigest()[:10] if files else ""
 
 
-def _book(wiring: Wiring, run: str, sizes: Mapping[str, int]) -> Object:
+def _config_map(wiring: Wiring, run: str, sizes: Mapping[str, int]) -> Object:
     """The ConfigMap that scaling rewrites: sizes, address lists, the address file; and what is the run's own."""
     experiment = wiring.experiment
     data = {contract.RUN: run}
@@ -77,11 +77,11 @@ def _book(wiring: Wiring, run: str, sizes: Mapping[str, int]) -> Object:
         # A variable that is too long would keep the pod from starting; the address file has no such limit.
         data[all_key(endpoint)] = everyone if len(everyone) <= contract.LONGEST_VALUE else ""
     data[names.EXPERIMENT_FILE] = experiment.model_dump_json(exclude_unset=True)
-    data[names.BOOK_FILE] = json.dumps(_address_file(wiring, run, sizes, addresses))
+    data[names.ADDRESSES_FILE] = json.dumps(_address_file(wiring, run, sizes, addresses))
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": names.book(experiment.name), "labels": names.labels(experiment.name, run)},
+        "metadata": {"name": names.config_map(experiment.name), "labels": names.labels(experiment.name, run)},
         "data": data,
     }
 

@@ -148,7 +148,7 @@ class PodRenderer:
         own = [mount.model_dump(exclude_unset=True) for mount in container.volume_mounts]
         taken = {mount["mountPath"] for mount in own}
         ours: list[Object] = [
-            {"name": "callsheet-book", "mountPath": names.BOOK_FOLDER, "readOnly": True},
+            {"name": "callsheet-run", "mountPath": names.RUN_FOLDER, "readOnly": True},
             {"name": "callsheet-keys", "mountPath": names.KEYS, "readOnly": True},
             {"name": "callsheet-tmp", "mountPath": "/tmp"},  # noqa: S108 - a volume of the pod's own
             {"name": "callsheet-shm", "mountPath": "/dev/shm"},  # noqa: S108 - likewise
@@ -170,9 +170,9 @@ class PodRenderer:
 
     def _volumes(self, role: Role) -> list[Object]:
         name = self.experiment.name
-        book_items = [{"key": names.BOOK_FILE, "path": names.BOOK_FILE}]
+        items = [{"key": names.ADDRESSES_FILE, "path": names.ADDRESSES_FILE}]
         volumes: list[Object] = [
-            {"name": "callsheet-book", "configMap": {"name": names.book(name), "items": book_items}},
+            {"name": "callsheet-run", "configMap": {"name": names.config_map(name), "items": items}},
             {
                 "name": "callsheet-keys",
                 "secret": {"secretName": names.keys(name), "defaultMode": 0o440, "optional": True},

@@ -50,7 +50,7 @@ class Supervisor:
         gpus = GpuPool(options["gpus"])
         self.run = RunState(plan, str(layout.folder), gpus, self._changed)
         self.control = ControlServer(self.run, layout.socket)
-        self._book: object = None
+        self._written: object = None
         self._pending = False
         self._guard: subprocess.Popen[bytes] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -58,7 +58,7 @@ class Supervisor:
     async def supervise(self) -> None:
         """Run to the end."""
         os.chdir(self.run.plan.workdir)
-        self._write_book()
+        self._write_addresses()
         await self.control.start()
         self._start_guard()
         self._start_copying()
@@ -101,8 +101,8 @@ class Supervisor:
         self.control.notify()
         if self.run.finished:
             self.done.set()
-        if self.run.book is not self._book:
-            self._write_book()
+        if self.run.address_book is not self._written:
+            self._write_addresses()
         if not self._pending:
             self._pending = True
             self.loop.call_later(STATUS_PAUSE, self._write_status)
@@ -118,10 +118,12 @@ class Supervisor:
             with contextlib.suppress(OSError), open(self.layout.status, "w", encoding="utf-8") as file:
                 file.write(text)
 
-    def _write_book(self) -> None:
-        book = self.run.book
-        if write_atomically(self.layout.addresses, json.dumps(book | {"generation": self.run.generation})):
-            self._book = book
+    def _write_addresses(self) -> None:
+        address_book = self.run.address_book
+        if write_atomically(
+            self.layout.addresses, json.dumps(address_book | {"generation": self.run.generation})
+        ):
+            self._written = address_book
 
     def _start_copying(self) -> None:
         """With a storage in a cloud, the folder is copied there; the run ends when the copy is complete."""

@@ -19,7 +19,7 @@ from callsheet.backends.local.supervisor.replica import ReplicaRun
 from callsheet.backends.local.supervisor.results import Results
 from callsheet.backends.status import FINISHED, Phase, ReplicaStatus, Status, count_roles
 from callsheet.errors import RetryError, UserError
-from callsheet.plan.model import Plan, Replica, RolePlan, book_without
+from callsheet.plan.model import Plan, Replica, RolePlan, without_member
 
 Key = tuple[str, int]
 
@@ -40,7 +40,7 @@ class RunState:
         self.processes = Processes(self.loop)
         self.ports = PortWatch(self.loop)
         self.plan = plan
-        self.book = plan.book
+        self.address_book = plan.address_book
         self.folder = folder
         self.gpus = gpus
         self.generation = 0
@@ -107,7 +107,7 @@ class RunState:
             wanted.pop(member, None)
         self._claim_gpus(wanted)
         self.generation += 1
-        self.plan, self.book = plan, plan.book
+        self.plan, self.address_book = plan, plan.address_book
         self._set_sizes(wanted)
         for key, leaving in self.replicas.items():
             if key not in wanted:
@@ -142,7 +142,7 @@ class RunState:
         env |= plan.environment(planned, member, 0) | {contract.ATTEMPT: "0"}
         self.generation += 1
         self.joined[role, index] = Member(member.host, ask_to_leave)
-        self.book = plan.book
+        self.address_book = plan.address_book
         self.changed()
         return env
 
@@ -150,7 +150,7 @@ class RunState:
         """A member that was started by hand is gone."""
         if self.joined.pop((role, index), None) is not None:
             self.generation += 1
-            self.book = book_without(self.book, role, index)
+            self.address_book = without_member(self.address_book, role, index)
             self.changed()
 
     def _must_be_current(self, generation: int) -> None:
