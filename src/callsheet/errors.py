@@ -1,10 +1,11 @@
-"""The exception tree, by what the reader should do: mend the input, try again, or report a bug.
+"""The exception tree, by what the reader should do: correct the input, try again, or report a bug.
 
 An error's text is one sentence with the offending value and the cause; ``fix`` is the next step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -81,3 +82,17 @@ class InvalidExperiment(UserError):
 
     def __str__(self) -> str:
         return "\n".join([*(str(p) for p in self.problems), self.message])
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", *, cutoff: float = 0.6) -> str:
+    """A fix for a misspelled name, in any case; `otherwise` if no known name comes near."""
+    by_lower = {name.lower(): name for name in known}
+    near = nearest(word.lower(), by_lower, cutoff=cutoff)
+    return f"did you mean {by_lower[near]}?" if near else otherwise
+
+
+def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """The known name that comes nearest; empty if none does."""
+    from difflib import get_close_matches  # slow to import, and seldom needed
+
+    return next(iter(get_close_matches(word, list(known), n=1, cutoff=cutoff)), "")

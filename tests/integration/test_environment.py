@@ -281,7 +281,7 @@ def test_more_gpus_than_there_are_is_an_error_before_the_start(
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["pyton3", "x.py"], r"there is no program 'pyton3' on PATH\n    fix: did you mean 'python"),
+        (["pyton3", "x.py"], r"there is no program 'pyton3' on PATH\n    fix: did you mean python"),
         (["./missing.sh"], "there is no program '.*missing.sh'"),
         (["./data.txt"], r"data.txt' is not executable\n    fix: chmod \+x it"),
         ([], "there is no command, and a laptop has no image to take one from"),

@@ -206,10 +206,10 @@ def test_a_training_that_was_stopped_is_taken_up_by_another_run(folder: Path) ->
 @pytest.mark.parametrize(
     ("wish", "said"),
     [
-        (["ppo", "--env", "CartPol-v1"], "did you mean 'CartPole-v1'?"),
-        (["pp", "--env", "CartPole-v1"], "did you mean 'ppo'?"),
-        (["ppo", "--env", "CartPole-v1", "--set", "learning_rat=1"], "did you mean 'learning_rate'?"),
-        (["ppo", "--env", "CartPole-v1", "--set", "network.hiden=8"], "did you mean 'network.hidden'?"),
+        (["ppo", "--env", "CartPol-v1"], "did you mean CartPole-v1?"),
+        (["pp", "--env", "CartPole-v1"], "did you mean ppo?"),
+        (["ppo", "--env", "CartPole-v1", "--set", "learning_rat=1"], "did you mean learning_rate?"),
+        (["ppo", "--env", "CartPole-v1", "--set", "network.hiden=8"], "did you mean network.hidden?"),
         (["ppo", "--env", "CartPole-v1", "--set", "gamma=high"], "the setting 'gamma' of ppo: Expected"),
         (["sac", "--env", "CartPole-v1"], "SAC needs continuous actions"),
         (["dqn", "--env", "Pendulum-v1"], "need a finite number of actions, and these are continuous"),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 
-from callsheet.errors import UserError
+from callsheet.errors import UserError, did_you_mean
 from callsheet.spec.experiment import Experiment, Role
 
 
@@ -13,8 +12,7 @@ def find_role(experiment: Experiment, name: str) -> Role:
     """The role of that name."""
     roles = {role.name: role for role in experiment.spec.roles}
     if name not in roles:
-        close = get_close_matches(name, roles, n=1)
-        fix = f"did you mean {close[0]!r}?" if close else f"choose one of: {', '.join(roles)}"
+        fix = did_you_mean(name, roles, f"choose one of: {', '.join(roles)}")
         raise UserError(f"the experiment has no role {name!r}", fix=fix)
     return roles[name]
 

@@ -14,7 +14,7 @@ import click
 
 from callsheet import contract
 from callsheet.cli import output
-from callsheet.errors import BugError, CallsheetError, InvalidExperiment
+from callsheet.errors import BugError, CallsheetError, InvalidExperiment, nearest
 
 SECTIONS: dict[str, dict[str, str]] = {
     "Write": {
@@ -125,10 +125,8 @@ class Group(click.Group):
 
 
 def _suggest(word: str) -> str:
-    from difflib import get_close_matches
-
-    close = [_ELSEWHERE[word]] if word in _ELSEWHERE else get_close_matches(word, VERBS, n=2, cutoff=0.5)
-    return f" Did you mean {' or '.join(f'`callsheet {verb}`' for verb in close)}?" if close else ""
+    verb = _ELSEWHERE.get(word) or nearest(word, VERBS, cutoff=0.5)
+    return f" Did you mean `callsheet {verb}`?" if verb else ""
 
 
 def _version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:

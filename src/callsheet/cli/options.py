@@ -11,7 +11,7 @@ import click
 
 from callsheet.backends import base, settings
 from callsheet.cli import completing, output
-from callsheet.errors import UserError
+from callsheet.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from callsheet.backends.kubernetes.backend import KubernetesBackend
@@ -270,7 +270,4 @@ def check_container(status: base.Status, targets: Sequence[base.Target], contain
 
 
 def _choose(word: str, names: Sequence[str]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(word, names, n=1)
-    return f"did you mean {close[0]}?" if close else f"choose one of: {', '.join(names)}"
+    return did_you_mean(word, names, f"choose one of: {', '.join(names)}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from callsheet.cli import options, output, results
-from callsheet.errors import UserError
+from callsheet.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from callsheet.cli.charts.scale import Series
@@ -110,7 +110,10 @@ def _series(found: results.Results, by: str, what: str) -> Series:
     if not chosen:
         fields = sorted({name for point in points for name, value in point.items() if _is_number(value)})
         known = [name for name in fields if name not in ("time", "elapsed")]
-        raise UserError(f"the learning curve of {found.name} has no {what!r}", fix=_near(what, known))
+        raise UserError(
+            f"the learning curve of {found.name} has no {what!r}",
+            fix=did_you_mean(what, known, f"it has {', '.join(known)}"),
+        )
     return Series(found.name, chosen)
 
 
@@ -123,13 +126,6 @@ def _points(found: results.Results) -> list[dict[str, Any]]:
             f"learning curves need {error.name}, which is not installed", fix="pip install 'callsheet[rl]'"
         ) from None
     return Curve(open_store(found.url)).points
-
-
-def _near(word: str, known: list[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(word, known, 1)
-    return f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
 
 
 def _is_number(value: Any) -> bool:

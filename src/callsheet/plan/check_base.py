@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 from callsheet.spec.document import Names
 from callsheet.spec.experiment import Container, Experiment, Role
@@ -83,12 +82,6 @@ def subject(experiment: Experiment, known: Known) -> Subject:
             sites.append(Site(loc, role, role.group[0]))
     endpoints = frozenset(name for site in sites for name in site.bound) | known.names.endpoints
     return Subject(experiment, known, roles, sites, endpoints)
-
-
-def meant(word: str, among: Collection[str], otherwise: str) -> str:
-    """A fix for a name that is not there."""
-    near = get_close_matches(word, sorted(among), n=1, cutoff=0.6)
-    return f"did you mean {near[0]}?" if near else otherwise
 
 
 def listed(names: Collection[str]) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 
 from callsheet import contract
+from callsheet.errors import nearest
 from callsheet.plan import template
 from callsheet.plan.check_base import Mistake, Site, Subject
 from callsheet.plan.template import Hole
@@ -83,4 +83,4 @@ def _in_container(it: Subject, site: Site, hole: Hole) -> tuple[str, str]:
 def _misspelt(it: Subject, site: Site, endpoint: str) -> bool:
     """Whether a connect that leads nowhere, which is reported there, was probably meant for this endpoint."""
     astray = [name for name in site.container.connects if name not in it.endpoints]
-    return any(get_close_matches(name, sorted(it.endpoints), n=1) == [endpoint] for name in astray)
+    return any(nearest(name, it.endpoints) == endpoint for name in astray)

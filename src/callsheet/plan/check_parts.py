@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel
 
 from callsheet import contract
-from callsheet.plan.check_base import Mistake, Site, Subject, listed, meant, repeated
+from callsheet.errors import did_you_mean
+from callsheet.plan.check_base import Mistake, Site, Subject, listed, repeated
 from callsheet.plan.check_names import is_object_name
 from callsheet.spec.kubernetes import EnvFromSource, EnvSource, EnvVar, Probe, ResourceFieldRef, Volume
 from callsheet.spec.quantity import is_counted, parse_quantity
@@ -123,7 +124,7 @@ def _resource_field(loc: Loc, ref: ResourceFieldRef, site: Site | None) -> Itera
         yield Mistake((*loc, "divisor"), "nothing can be divided by 0", "write 1, 1Mi or the like")
     names = [container.name for container in site.role.group] if site else []
     if ref.container_name and site and ref.container_name not in names:
-        fix = meant(ref.container_name, names, f"write one of {listed(names)}")
+        fix = did_you_mean(ref.container_name, names, f"write one of {listed(names)}")
         yield Mistake(
             (*loc, "containerName"), f"there is no container {ref.container_name!r} in this role", fix
         )
@@ -163,7 +164,7 @@ def _mounts(it: Subject, site: Site) -> Iterator[Mistake]:
     for index, mount in enumerate(mounts):
         loc = (*site.loc, "volumeMounts", index)
         if mount.name not in volumes:
-            fix = meant(mount.name, volumes, "add it under spec.volumes")
+            fix = did_you_mean(mount.name, volumes, "add it under spec.volumes")
             yield Mistake((*loc, "name"), f"there is no volume {mount.name!r}", fix)
         if not mount.mount_path.startswith("/") or ":" in mount.mount_path:
             fix = "write a path that begins with / and has no colon"
@@ -204,7 +205,7 @@ def _probe(it: Subject, site: Site, probe: Probe) -> Iterator[Mistake]:
         elif action.port not in site.bound and not any(
             it.known.lacks((*site.loc, other)) for other in ("binds", "exposes")
         ):
-            fix = meant(
+            fix = did_you_mean(
                 action.port, site.bound, f"write a number, or one of its endpoints: {listed(site.bound)}"
             )
             yield Mistake(where, f"{site.shown} binds no endpoint {action.port!r}", fix)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from callsheet.plan.check_base import Mistake, Site, Subject, listed, meant, repeated
+from callsheet.errors import did_you_mean
+from callsheet.plan.check_base import Mistake, Site, Subject, listed, repeated
 from callsheet.spec.experiment import ContainerFields, Role
 from callsheet.spec.tree import Loc
 
@@ -53,7 +54,7 @@ def _connects(it: Subject, site: Site) -> Iterator[Mistake]:
             yield Mistake(
                 (*site.loc, "connects", index),
                 f"no role binds the endpoint {name!r}",
-                meant(name, it.endpoints, otherwise),
+                did_you_mean(name, it.endpoints, otherwise),
             )
 
 
@@ -118,7 +119,7 @@ def _success(it: Subject) -> Iterator[Mistake]:
     for index, name in enumerate(success):
         loc: Loc = ("spec", "lifecycle", "success", index)
         if name not in known:
-            fix = meant(name, known, f"write one of the roles: {listed(known)}")
+            fix = did_you_mean(name, known, f"write one of the roles: {listed(known)}")
             yield Mistake(loc, f"there is no role {name!r}", fix)
         elif name in roles and roles[name].restart.policy == "Always":
             yield Mistake(

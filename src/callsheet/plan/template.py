@@ -10,15 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from callsheet import contract
+from callsheet.errors import nearest
 
 _NAME = r"[A-Za-z][A-Za-z0-9_-]*"
 _HOLE = re.compile(
     rf"\{{\{{(?P<escaped>{_NAME}(?:\.[A-Za-z0-9._-]+)?)\}}\}}|(?<!\$)\{{(?P<head>{_NAME})(?:\.(?P<tail>[A-Za-z0-9._-]+))?\}}"
 )
 
+_MISSPELLED = 0.75
+"""How near a word must come to one of ours to be taken for a misspelling of it."""
 _BRACES = re.compile(r"\{[A-Za-z][A-Za-z0-9_.-]*\}")
 
 
@@ -65,14 +67,13 @@ def parse(text: str, endpoints: Collection[str]) -> Template:
 def _is_ours(head: str, tail: str, endpoints: Collection[str]) -> bool:
     """Whether ``{head.tail}`` is a hole, rightly spelt or not."""
     if not tail:
-        return head in contract.WORDS or bool(_close(head, contract.WORDS))
+        return head in contract.WORDS or bool(nearest(head, contract.WORDS, cutoff=_MISSPELLED))
     if head in contract.RESERVED_ENDPOINTS or head in endpoints or tail in contract.ENDPOINT_WORDS:
         return True
-    return bool(_close(head, endpoints) and _close(tail, contract.ENDPOINT_WORDS))
-
-
-def _close(word: str, among: Collection[str]) -> list[str]:
-    return get_close_matches(word, list(among), n=1, cutoff=0.75)
+    return bool(
+        nearest(head, endpoints, cutoff=_MISSPELLED)
+        and nearest(tail, contract.ENDPOINT_WORDS, cutoff=_MISSPELLED)
+    )
 
 
 def mistake(
@@ -103,9 +104,8 @@ def mistake(
 
 def _unknown(shown: str, word: str, among: Collection[str], form: str, otherwise: str) -> tuple[str, str]:
     message = f"{shown} does not resolve: there is no {word!r}"
-    close = get_close_matches(word, list(among), n=1, cutoff=0.6)
-    if close:
-        return message, f"did you mean {form % close[0]}? Or {otherwise}"
+    if close := nearest(word, among):
+        return message, f"did you mean {form % close}? Or {otherwise}"
     known = ", ".join(form % name for name in sorted(among))
     return message, f"write one of {known}, or {otherwise}" if known else otherwise
 

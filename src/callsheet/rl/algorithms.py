@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from callsheet.errors import Misconfigured
+from callsheet.errors import Misconfigured, did_you_mean
 from callsheet.rl.learner import Learner
 from callsheet.rl.settings import Training, convert
 from callsheet.rl.spaces import Spaces
@@ -82,12 +81,8 @@ def algorithm(name: str) -> Algorithm:
         return _own(name)
     found = ALGORITHMS.get(name)
     if found is None:
-        near = get_close_matches(name, ALGORITHMS, 1)
-        known = ", ".join(ALGORITHMS)
-        raise Misconfigured(
-            f"there is no algorithm {name!r}",
-            fix=f"did you mean {near[0]!r}?" if near else f"there are {known}",
-        )
+        fix = did_you_mean(name, ALGORITHMS, f"there are {', '.join(ALGORITHMS)}")
+        raise Misconfigured(f"there is no algorithm {name!r}", fix=fix)
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from callsheet.errors import Misconfigured
+from callsheet.errors import Misconfigured, did_you_mean
 from callsheet.rl.spaces import Family
 
 
@@ -118,13 +118,9 @@ def _check_names(values: dict[str, Any], kind: type[msgspec.Struct], what: str, 
     fields = {one.name: one.type for one in msgspec.structs.fields(kind)}
     for name, value in values.items():
         if name not in fields:
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, fields, 1)
-            raise Misconfigured(
-                f"{what} has no setting {above + name!r}",
-                fix=f"did you mean {above + near[0]!r}?" if near else f"it has {', '.join(fields)}",
-            )
+            known = [above + field for field in fields]
+            fix = did_you_mean(above + name, known, f"it has {', '.join(fields)}")
+            raise Misconfigured(f"{what} has no setting {above + name!r}", fix=fix)
         inner = fields[name]
         if isinstance(value, dict) and isinstance(inner, type) and issubclass(inner, msgspec.Struct):
             _check_names(value, inner, what, f"{above}{name}.")

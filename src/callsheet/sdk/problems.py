@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from difflib import get_close_matches
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from callsheet.errors import Problem
+from callsheet.errors import Problem, did_you_mean
 from callsheet.spec.quantity import instead_of_float
 
 
@@ -54,7 +53,4 @@ def _say(details: ErrorDetails, cls: type[BaseModel]) -> tuple[str, str]:
 def _near(word: str, cls: type[BaseModel], details: ErrorDetails) -> str:
     """The field that was probably meant; only fields of the checked model itself are known here."""
     known: Collection[str] = cls.model_fields if len(details["loc"]) == 1 else ()
-    close = get_close_matches(word, list(known), n=1)
-    if close:
-        return f"did you mean {close[0]}?"
-    return f"write one of {', '.join(known)}" if known else "remove it"
+    return did_you_mean(word, known, f"write one of {', '.join(known)}" if known else "remove it")

@@ -7,13 +7,12 @@ smallest that will do, so that the checks of the graph can look at the rest in t
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from callsheet import contract
-from callsheet.errors import Problem
+from callsheet.errors import Problem, nearest
 from callsheet.spec import tree
 from callsheet.spec.experiment import Experiment
 from callsheet.spec.explain import Finding, findings
@@ -84,7 +83,7 @@ def is_ours(root: Node) -> bool:
 def _check_header(built: Built, root: Fields) -> bool:
     """Look at apiVersion and kind; False when this is something else altogether."""
     kind = root.get("kind")
-    if isinstance(kind, Scalar) and kind.text and not get_close_matches(kind.text, [contract.KIND]):
+    if isinstance(kind, Scalar) and kind.text and not nearest(kind.text, [contract.KIND]):
         fix = f"write kind: {contract.KIND}, or take the document out"
         built.problems.append(
             built.problem(("kind",), f"this is of kind {kind.text}, not an experiment", fix)

@@ -7,10 +7,10 @@ import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from pydantic_core import ErrorDetails
 
+from callsheet.errors import did_you_mean, nearest
 from callsheet.spec import tree
 from callsheet.spec.experiment import LABEL_PATTERN, LABEL_RULE
 from callsheet.spec.fields import keys, model_at, models
@@ -79,8 +79,7 @@ def findings(root: Node, errors: Iterable[ErrorDetails]) -> list[Finding]:
 def near_key(loc: Loc) -> str:
     """The key that an unknown one was probably meant to be; empty when none is near."""
     model = model_at(loc[:-1])
-    near = get_close_matches(str(loc[-1]), list(keys(model)), n=1, cutoff=0.7) if model else []
-    return near[0] if near else ""
+    return nearest(str(loc[-1]), keys(model), cutoff=0.7) if model else ""
 
 
 def _finding(root: Node, loc: Loc, errors: list[ErrorDetails]) -> Finding:
@@ -119,10 +118,9 @@ def _missing(root: Node, loc: Loc, parent: Node) -> Finding:
     key = str(loc[-1])
     known = keys(model) if (model := model_at(loc[:-1])) else {}
     strangers = [k for k in parent.entries if k not in known] if isinstance(parent, Fields) else []
-    near = get_close_matches(key, strangers, n=1, cutoff=0.6)
-    if near:
-        return Finding(loc, f"{key} is missing", f"did you mean {key} instead of {near[0]}?", missing=True)
-    return Finding(loc, f"{key} is missing", f"add {key}: ...", missing=True)
+    near = nearest(key, strangers)
+    fix = f"did you mean {key} instead of {near}?" if near else f"add {key}: ..."
+    return Finding(loc, f"{key} is missing", fix, missing=True)
 
 
 def _meant(loc: Loc) -> str:
@@ -141,14 +139,9 @@ def _meant(loc: Loc) -> str:
 
 def _wrong_choice(shown: str, choices: list[str]) -> tuple[str, str]:
     named = [choice for choice in choices if choice]
-    near = [c for c in named if c.lower() == shown.lower()] or get_close_matches(
-        shown, named, n=1, cutoff=0.5
-    )
     listed = " or ".join([*([", ".join(named[:-1])] if named[:-1] else []), *named[-1:]])
-    return (
-        f"{shown!r} is not one of {', '.join(named)}",
-        f"did you mean {near[0]}?" if near else f"write {listed}",
-    )
+    fix = did_you_mean(shown, named, f"write {listed}", cutoff=0.5)
+    return f"{shown!r} is not one of {', '.join(named)}", fix
 
 
 def _wrong_type(loc: Loc, node: Node, expected: list[str]) -> tuple[str, str]:

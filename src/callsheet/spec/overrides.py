@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 
-from callsheet.errors import Problem, UserError
+from callsheet.errors import Problem, UserError, did_you_mean
 from callsheet.spec.tree import Entry, Fields, Items, Node, Scalar, copy, walk
 from callsheet.spec.yamldoc import read
 
@@ -118,9 +117,8 @@ def _nowhere(node: Node | None, step: str, path: str, flag: str) -> Problem:
     if not isinstance(node, Items):
         return Problem(path, f"there is a single value here, and no {step!r} in it", "shorten the path", flag)
     known = [name for name in map(_name, node.items) if name]
-    near = get_close_matches(step, known, n=1, cutoff=0.6)
     fix = f"write one of {', '.join(known)}" if known else f"write a number below {len(node.items)}"
-    return Problem(path, f"there is no {step!r} here", f"did you mean {near[0]}?" if near else fix, flag)
+    return Problem(path, f"there is no {step!r} here", did_you_mean(step, known, fix), flag)
 
 
 def _name(item: Node) -> str:

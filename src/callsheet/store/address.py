@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
-from callsheet.errors import UserError
+from callsheet.errors import UserError, nearest
 
 FORMS = "s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///folder, or a folder's path"
 REMOTE = ("s3", "gs", "az")
@@ -109,9 +108,9 @@ def _meant(scheme: str, rest: str, text: str) -> str:
         if found:
             return f"did you mean s3://{found[1]}/{path}?".replace("/?", "?")
         return "write s3://bucket/prefix, and the server's own address into AWS_ENDPOINT_URL"
-    close = difflib.get_close_matches(lower, [*REMOTE, "file", *_ALIASES], n=1, cutoff=0.5)
+    close = nearest(lower, [*REMOTE, "file", *_ALIASES], cutoff=0.5)
     if lower in _ALIASES or close:
-        right = _ALIASES.get(lower) or _ALIASES.get(close[0], close[0])
+        right = _ALIASES.get(lower) or _ALIASES.get(close, close)
         return f"did you mean {right}://{'/' if right == 'file' else ''}{_harmless(rest)}?"
     return f"write {FORMS}"
 

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from callsheet import contract
 from callsheet.backends.local.supervisor.listening import ANY_HOST, holder, is_listening, listeners
 from callsheet.backends.local.supervisor.processes import find_program
 from callsheet.backends.local.supervisor.references import folder, resolve_references
-from callsheet.errors import Problem
+from callsheet.errors import Problem, did_you_mean
 from callsheet.plan.model import ContainerPlan, Plan, RolePlan
 from callsheet.spec.experiment import Experiment
 
@@ -80,8 +79,7 @@ def _similar_program(name: str) -> str:
     for folder_of_path in os.environ.get("PATH", os.defpath).split(os.pathsep):
         with contextlib.suppress(OSError):
             known.update(os.listdir(folder_of_path))
-    close = get_close_matches(name, sorted(known), n=1, cutoff=0.75)
-    return f"did you mean {close[0]!r}?" if close else "install it, or write its whole path"
+    return did_you_mean(name, known, "install it, or write its whole path", cutoff=0.75)
 
 
 def _ports(plan: Plan) -> Iterator[Problem]:

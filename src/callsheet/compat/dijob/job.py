@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
-from callsheet.errors import Problem
+from callsheet.errors import Problem, did_you_mean
 from callsheet.spec import tree
 from callsheet.spec.tree import Entry, Fields, Items, Loc, Node, Scalar
 
@@ -90,7 +89,7 @@ class Job:
         word = self.text(loc)
         if word and word not in choices:
             self.mistake(
-                loc, f"{word!r} is not one of {', '.join(choices)}", _meant(word, choices, choices[0])
+                loc, f"{word!r} is not one of {', '.join(choices)}", did_you_mean(word, choices, choices[0])
             )
             return ""
         return word
@@ -100,13 +99,8 @@ class Job:
         among = sorted(known)
         for key in self.keys(loc):
             if key not in among:
-                fix = _meant(key, among, f"remove it, or write one of {', '.join(among)}")
+                fix = did_you_mean(key, among, f"remove it, or write one of {', '.join(among)}")
                 self.mistake((*loc, key), f"there is no key {key!r} here", fix, key=True)
-
-
-def _meant(word: str, among: Iterable[str], otherwise: str) -> str:
-    near = get_close_matches(word, list(among), n=1, cutoff=0.6)
-    return f"did you mean {near[0]}?" if near else otherwise
 
 
 def grow(value: Any, at: Node) -> Node:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from callsheet.errors import Misconfigured
+from callsheet.errors import Misconfigured, did_you_mean
 from callsheet.rl.spaces import Family
 
 try:
@@ -112,7 +111,7 @@ def find(name: str) -> Registered | Pool | Factory:
         offered = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise Misconfigured(
             f"{name!r}: the module {module_name} has nothing to call {inner!r}, and registers no such environment",
-            fix=near(inner, [*offered, *gym.registry]) or f"define {inner} in {module_name}",
+            fix=did_you_mean(inner, [*offered, *gym.registry], f"define {inner} in {module_name}"),
         )
     return Factory(target)
 
@@ -130,7 +129,7 @@ def registered(name: str) -> Registered:
         raise Misconfigured(
             f"the game {name!r} needs ale-py, which is not installed", fix="pip install 'callsheet[atari]'"
         )
-    fix = near(name, gym.registry) or "write an id that Gymnasium lists, or module:factory"
+    fix = did_you_mean(name, gym.registry, "write an id that Gymnasium lists, or module:factory")
     raise Misconfigured(f"there is no environment called {name!r}", fix=fix)
 
 
@@ -153,15 +152,8 @@ def check_options(name: str, given: Iterable[str], known: Iterable[str]) -> None
         if option not in known:
             raise Misconfigured(
                 f"{name} has no option {option!r}",
-                fix=near(option, known) or f"it takes {', '.join(known) or 'none'}",
+                fix=did_you_mean(option, known, f"it takes {', '.join(known) or 'none'}"),
             )
-
-
-def near(word: str, known: Iterable[str]) -> str:
-    """`did you mean 'this'?`, if anything comes near."""
-    by_case = {each.lower(): each for each in known}
-    found = difflib.get_close_matches(word.lower(), by_case, 1, cutoff=0.6)
-    return f"did you mean {by_case[found[0]]!r}?" if found else ""
 
 
 def _import(module: str, name: str) -> Any:

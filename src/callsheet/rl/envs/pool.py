@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from callsheet.errors import UserError
-from callsheet.rl.envs.find import ENVPOOL, check_options, near
+from callsheet.errors import UserError, did_you_mean
+from callsheet.rl.envs.find import ENVPOOL, check_options
 from callsheet.rl.envs.native import Native
 from callsheet.rl.envs.translate import Translation
 from callsheet.rl.spaces import Family
@@ -27,7 +27,7 @@ def build(task: str, count: int, *, name: str, seed: int, first: int, options: M
     if task not in (tasks := library.list_all_envs()):
         raise UserError(
             f"EnvPool has no task {task!r}",
-            fix=near(task, tasks) or "write one that envpool.list_all_envs() has",
+            fix=did_you_mean(task, tasks, "write one that envpool.list_all_envs() has"),
         )
     spec = library.make_spec(task)
     check_options(name, options, [field for field in spec.config._fields if field not in _OURS])

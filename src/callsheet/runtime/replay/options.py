@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 import numpy as np
 
-from callsheet.errors import UserError
+from callsheet.errors import UserError, did_you_mean
 from callsheet.runtime import limits
 from callsheet.runtime.memory import memory_limit
 from callsheet.runtime.replay.limiter import Limiter
@@ -52,11 +51,8 @@ class Table:
     def __post_init__(self) -> None:
         kinds = get_args(Kind)
         if self.kind not in kinds:
-            near = difflib.get_close_matches(str(self.kind), kinds, 1)
-            raise UserError(
-                f"there is no kind of table {self.kind!r}",
-                fix=f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(kinds)}",
-            )
+            fix = did_you_mean(str(self.kind), kinds, f"choose one of {', '.join(kinds)}")
+            raise UserError(f"there is no kind of table {self.kind!r}", fix=fix)
         if not 0 < len(self.name) <= 128:
             raise UserError(f"a table's name has 1 to 128 characters, not {len(self.name)}", fix="shorten it")
         limits.whole(f"items of table {self.name!r}", self.items, 1)
