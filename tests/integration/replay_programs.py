@@ -16,7 +16,8 @@ from replays import context
 from stalls import Stalls
 
 from callsheet.runtime.link.link import TimedOut
-from callsheet.runtime.replay import ReplayClient, ReplayServer, Table, server
+from callsheet.runtime.replay import ReplayClient, ReplayServer, Table
+from callsheet.runtime.replay.server import server
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["numpy", "zmq", "msgspec", "callsheet.runtime.replay"])

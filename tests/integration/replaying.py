@@ -13,9 +13,9 @@ from callsheet.rl.curve import Episodes
 from callsheet.rl.envs import make
 from callsheet.rl.learner import ReplayLearner
 from callsheet.rl.settings import Training
-from callsheet.runtime.replay.options import KEY, PROBABILITY, Table
-from callsheet.runtime.replay.sample import Sample
-from callsheet.runtime.replay.table import LiveTable
+from callsheet.runtime.replay.client.sampler import Sample
+from callsheet.runtime.replay.config import KEY, PROBABILITY, Table
+from callsheet.runtime.replay.server.table import LiveTable
 from callsheet.runtime.schema import Schema
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from callsheet.store.address import parse
-from callsheet.store.base import Entry
-from callsheet.store.body import Body
-from callsheet.store.files import Files
+from callsheet.store.backend import Entry
+from callsheet.store.file_backend import Files
 from callsheet.store.store import Store
+from callsheet.store.upload import Body
 
 
 class Stalls(Files):

@@ -8,10 +8,10 @@ import time
 import pytest
 
 from callsheet.runtime.context import Context
-from callsheet.runtime.link import door
+from callsheet.runtime.link import shm_handshake as door
+from callsheet.runtime.link.endpoint_handler import Pattern
 from callsheet.runtime.link.link import Link, TimedOut
 from callsheet.runtime.link.listener import Listener
-from callsheet.runtime.link.pattern import Pattern
 
 
 def test_a_listener_that_turns_away_after_its_welcome_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from callsheet.runtime.context import Context
 from callsheet.runtime.keys import Keys
 from callsheet.runtime.link.link import Link
 from callsheet.runtime.link.listener import Listener
-from callsheet.runtime.link.pattern import Pattern
+from callsheet.runtime.link.endpoint_handler import Pattern
 
 def forget() -> int:
     options = dict(keys=Keys(b"k" * 32), plaintext=sys.argv[1] == "plaintext", memory=False)

@@ -19,16 +19,16 @@ from replays import context as replay_context
 from replays import serving, until
 from trajectories import reading, writing
 
-from callsheet.runtime.link import messages as m
+from callsheet.runtime.link import protocol as m
 from callsheet.runtime.link.link import Link, TimedOut
 from callsheet.runtime.parameters import ParameterServer
-from callsheet.runtime.parameters import words as parameter_words
-from callsheet.runtime.parameters.words import Version
+from callsheet.runtime.parameters import protocol as parameter_words
+from callsheet.runtime.parameters.protocol import Version
 from callsheet.runtime.replay import Table
-from callsheet.runtime.replay import words as replay_words
-from callsheet.runtime.replay.options import PRIORITY, insert_schema
+from callsheet.runtime.replay import protocol as replay_words
+from callsheet.runtime.replay.config import PRIORITY, insert_schema
 from callsheet.runtime.schema import Schema
-from callsheet.runtime.stream.lane import ITEMS
+from callsheet.runtime.stream.sender import ITEMS
 from tools.fuzz.peer import ENDPOINT, Peer, context, hello, sealed
 from tools.fuzz.services import ASKED, ITEM, SERVERS, Client, Server
 

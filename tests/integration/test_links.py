@@ -25,12 +25,12 @@ from localrun import eventually
 from callsheet.errors import UserError
 from callsheet.runtime.context import Context
 from callsheet.runtime.keys import Keys
-from callsheet.runtime.link import messages as m
-from callsheet.runtime.link.dialling import Refused
-from callsheet.runtime.link.door import Entry, host_identity
+from callsheet.runtime.link import protocol as m
+from callsheet.runtime.link.connector import Refused
+from callsheet.runtime.link.endpoint_handler import Pattern, Refuse
 from callsheet.runtime.link.link import Link, TimedOut
 from callsheet.runtime.link.listener import Listener
-from callsheet.runtime.link.pattern import Pattern, Refuse
+from callsheet.runtime.link.shm_handshake import Entry, host_identity
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Stopping
 

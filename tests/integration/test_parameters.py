@@ -21,11 +21,12 @@ from parameters import arrays, context
 
 from callsheet.errors import UserError
 from callsheet.runtime.context import Context
-from callsheet.runtime.link import messages as m
+from callsheet.runtime.link import protocol as m
+from callsheet.runtime.link.huge_pages import rounded
 from callsheet.runtime.link.link import Link, TimedOut
-from callsheet.runtime.link.pages import rounded
-from callsheet.runtime.parameters import ParameterReader, ParameterServer, Snapshot, words
-from callsheet.runtime.parameters.shelf import MOST_LENT
+from callsheet.runtime.parameters import ParameterReader, ParameterServer, Snapshot
+from callsheet.runtime.parameters import protocol as words
+from callsheet.runtime.parameters.snapshot_buffer import MOST_LENT
 from callsheet.runtime.stop import Stopping
 
 PROGRAM = Path(__file__).parent.parent / "programs" / "parameters.py"

@@ -22,10 +22,11 @@ from policy import DONE, SEEN, STATE, add_up, context, echo
 
 from callsheet.errors import UserError
 from callsheet.runtime.context import Context
-from callsheet.runtime.link import messages as m
-from callsheet.runtime.link.dialling import Refused
+from callsheet.runtime.link import protocol as m
+from callsheet.runtime.link.connector import Refused
 from callsheet.runtime.link.link import Link, TimedOut
-from callsheet.runtime.policy import PolicyClient, PolicyFailed, PolicyServer, slots
+from callsheet.runtime.policy import PolicyClient, PolicyFailed, PolicyServer
+from callsheet.runtime.policy import client_states as slots
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Stopping
 

@@ -7,9 +7,9 @@ import pytest
 from replays import KINDS, client, reason, serving, until
 
 from callsheet.errors import UserError
-from callsheet.runtime.link.dialling import Refused
+from callsheet.runtime.link.connector import Refused
 from callsheet.runtime.replay import Table, cut
-from callsheet.runtime.replay.writing import Receipt
+from callsheet.runtime.replay.client.inserter import Receipt
 
 
 def item(number: int, size: int = 8) -> dict[str, np.ndarray]:

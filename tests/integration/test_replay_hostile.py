@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from replays import Serving, client, context, serving, until
 
-from callsheet.runtime.link.dialling import Refused
+from callsheet.runtime.link.connector import Refused
 from callsheet.runtime.link.link import Link
-from callsheet.runtime.link.messages import Header
-from callsheet.runtime.replay import ReplayServer, Table, words
-from callsheet.runtime.replay.options import PRIORITY, insert_schema
+from callsheet.runtime.link.protocol import Header
+from callsheet.runtime.replay import ReplayServer, Table
+from callsheet.runtime.replay import protocol as words
+from callsheet.runtime.replay.config import PRIORITY, insert_schema
 from callsheet.runtime.schema import Schema
-from callsheet.runtime.stream.lane import ITEMS
+from callsheet.runtime.stream.sender import ITEMS
 
 ITEM = Schema.of({"x": np.zeros(4, np.float32)})
 SENT = insert_schema(ITEM)

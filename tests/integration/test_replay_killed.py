@@ -16,7 +16,7 @@ from freeports import free_address
 from localrun import eventually
 from replay_programs import TABLE, learn, serve, start, write
 
-from callsheet.runtime.replay.restoring import restore
+from callsheet.runtime.replay.server.snapshot_restore import restore
 from callsheet.store import open_store
 
 KILLS = 200

@@ -15,7 +15,8 @@ from s3server import BUCKET
 
 from callsheet.errors import UserError
 from callsheet.runtime.link.link import TimedOut
-from callsheet.runtime.replay import ReplayServer, Table, server
+from callsheet.runtime.replay import ReplayServer, Table
+from callsheet.runtime.replay.server import server
 from callsheet.runtime.schema import Schema
 from callsheet.store import BadSet, Fenced
 

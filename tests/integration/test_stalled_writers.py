@@ -21,9 +21,10 @@ from replays import client, context
 from stalls import Stalls
 
 from callsheet.rl.checkpoints import Checkpoints
-from callsheet.runtime.replay import ReplayClient, ReplayServer, Table, server
-from callsheet.runtime.replay.restoring import restore
-from callsheet.runtime.replay.snapshots import SEGMENTS
+from callsheet.runtime.replay import ReplayClient, ReplayServer, Table
+from callsheet.runtime.replay.server import server
+from callsheet.runtime.replay.server.snapshot_restore import restore
+from callsheet.runtime.replay.server.snapshot_writer import SEGMENTS
 from callsheet.runtime.schema import Schema
 from callsheet.store import Fenced, SetWriter, Store, Unreachable, all_sets, claim, latest, open_store
 from callsheet.store.manifest import numbers

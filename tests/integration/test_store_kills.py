@@ -171,7 +171,7 @@ import os, signal, sys
 from pathlib import Path
 from callsheet.store import claim, open_store
 from callsheet.store.store import save
-from callsheet.store.temporary import locked
+from callsheet.store.temp_files import locked
 where = sys.argv[1]
 store = open_store(where)
 def chunks():

@@ -18,7 +18,7 @@ import pytest
 from localrun import eventually
 from serving import SERVERS, client, resident, server
 
-from callsheet.runtime.link.messages import LARGEST_PART
+from callsheet.runtime.link.protocol import LARGEST_PART
 
 STRANGERS = 100
 

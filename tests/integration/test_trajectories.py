@@ -12,8 +12,8 @@ import pytest
 from trajectories import KINDS, context, finish, item, numbers, reading, write, writing
 
 from callsheet.errors import UserError
-from callsheet.runtime.link import messages as m
-from callsheet.runtime.link.dialling import Refused
+from callsheet.runtime.link import protocol as m
+from callsheet.runtime.link.connector import Refused
 from callsheet.runtime.link.link import Link, TimedOut
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline, Stopping

@@ -13,7 +13,7 @@ from trajectories import KINDS, context, finish, item, numbers, reading, write, 
 
 from callsheet.errors import UserError
 from callsheet.runtime.link.link import TimedOut
-from callsheet.runtime.link.wires import Lost
+from callsheet.runtime.link.transport import Lost
 from callsheet.runtime.trajectories import TrajectoryReader, TrajectoryWriter
 
 

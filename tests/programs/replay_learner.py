@@ -3,7 +3,7 @@
 import numpy as np
 
 from callsheet.runtime import Context, ReplayClient
-from callsheet.runtime.replay.sampling import LIFE_BITS, POSITION_BITS
+from callsheet.runtime.replay.client.sampler import LIFE_BITS, POSITION_BITS
 
 shards = set()
 with Context.from_env() as ctx, ReplayClient(ctx, "replay", batch=16) as replay:

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 
-import callsheet.store.objects  # noqa: F401 - before forking, so that every writer starts quickly
+import callsheet.store.object_backend  # noqa: F401 - before forking, so that every writer starts quickly
 from callsheet.store import Fenced, claim, latest, open_store
 
 

@@ -23,7 +23,7 @@ import zmq
 from callsheet.backends.local.client import LocalRun
 from callsheet.runtime import Context
 from callsheet.runtime.keys import Keys
-from callsheet.runtime.link import messages as m
+from callsheet.runtime.link import protocol as m
 
 USER = 54321
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from callsheet.rl.roles.batches import _index_of
-from callsheet.runtime.link.pattern import Noted
-from callsheet.runtime.policy.slots import Clients, NoSlots, Slots
+from callsheet.runtime.link.endpoint_handler import Noted
+from callsheet.runtime.policy.client_states import Clients, NoSlots, Slots
 from callsheet.runtime.schema import Schema
-from callsheet.runtime.stream import ledger as ledgers
-from callsheet.runtime.stream.ledger import Ledger
+from callsheet.runtime.stream import delivery_log as ledgers
+from callsheet.runtime.stream.delivery_log import Ledger
 
 
 def test_a_ledger_forgets_those_first_that_have_gone(monkeypatch: pytest.MonkeyPatch) -> None:

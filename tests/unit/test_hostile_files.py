@@ -16,9 +16,9 @@ from callsheet.errors import UserError
 from callsheet.metrics import reading
 from callsheet.rl.curve import KEY, Curve
 from callsheet.runtime.replay import Table
-from callsheet.runtime.replay.restoring import restore
+from callsheet.runtime.replay.server.snapshot_restore import restore
 from callsheet.runtime.schema import Schema
-from callsheet.runtime.stream.ledger import Ledger
+from callsheet.runtime.stream.delivery_log import Ledger
 from callsheet.store import BadSet, claim, manifest, open_store
 
 DEEP = "[" * 60_000

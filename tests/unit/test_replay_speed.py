@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from callsheet.runtime.replay.sumtree import SumTree
+from callsheet.runtime.replay.server.sum_tree import SumTree
 
 
 def best(call: Callable[[], object], tries: int = 300) -> float:

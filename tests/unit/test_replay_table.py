@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from callsheet.errors import UserError
-from callsheet.runtime.link.messages import BadMessage
+from callsheet.runtime.link.protocol import BadMessage
 from callsheet.runtime.replay import Table
-from callsheet.runtime.replay.options import KEY, PROBABILITY
-from callsheet.runtime.replay.picking import Prioritised
-from callsheet.runtime.replay.table import LiveTable
-from callsheet.runtime.replay.words import LARGEST_PRIORITY, check_priorities
+from callsheet.runtime.replay.config import KEY, PROBABILITY
+from callsheet.runtime.replay.protocol import LARGEST_PRIORITY, check_priorities
+from callsheet.runtime.replay.server.selectors import Prioritised
+from callsheet.runtime.replay.server.table import LiveTable
 from callsheet.runtime.schema import Schema
 
 ITEM = Schema.of({"number": np.int64(0), "row": np.zeros(3, np.float32)})

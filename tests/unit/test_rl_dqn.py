@@ -14,7 +14,7 @@ from callsheet.rl.dqn.losses import errors, loss, targets
 from callsheet.rl.nets.shape import Network
 from callsheet.rl.settings import Training
 from callsheet.rl.spaces import Array, Discrete, Spaces
-from callsheet.runtime.replay.sample import Sample
+from callsheet.runtime.replay.client.sampler import Sample
 
 SPACES = Spaces({"observation": Array("float32", (3,))}, Discrete(2))
 

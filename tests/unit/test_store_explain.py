@@ -8,7 +8,7 @@ import pytest
 
 from callsheet.errors import CallsheetError, RetryError, UserError
 from callsheet.store import Denied, DiskFull, NoBucket, NoCredentials, NotFound, Unreachable, WrongCredentials
-from callsheet.store.failures import explain, explain_os, is_passing
+from callsheet.store.errors import explain, explain_os, is_passing
 
 
 def answer(status: int, code: str) -> str:

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callsheet.errors import UserError
-from callsheet.runtime.link.messages import BadMessage
+from callsheet.runtime.link.protocol import BadMessage
 from callsheet.runtime.schema import Schema
-from callsheet.runtime.stream.keeping import Ring
-from callsheet.runtime.stream.ledger import MOST_INCARNATIONS, Ledger, marks_of
+from callsheet.runtime.stream.delivery_log import MOST_INCARNATIONS, Ledger, marks_of
 from callsheet.runtime.stream.packing import MOST_ITEMS, Packing
+from callsheet.runtime.stream.retransmit_buffer import Ring
 
 DTYPES = st.sampled_from(["u1", "?", "i2", "f4", "f8", "c16"])
 SHAPES = st.lists(st.integers(0, 5), max_size=3).map(tuple)

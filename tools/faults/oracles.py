@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from callsheet.errors import CallsheetError
-from callsheet.runtime.replay.restoring import restore
+from callsheet.runtime.replay.server.snapshot_restore import restore
 from callsheet.store import Store, latest, open_store
 from tools.faults.learner import CHECKPOINTS
 from tools.faults.programs import ITEMS, table

@@ -23,18 +23,18 @@ from callsheet.errors import UserError
 from callsheet.metrics import reading
 from callsheet.plan.load import load
 from callsheet.rl import checkpoints, curve
-from callsheet.runtime.decoding import BadMessage
-from callsheet.runtime.link import messages as m
+from callsheet.runtime.link import protocol as m
 from callsheet.runtime.link.frame import Frame
-from callsheet.runtime.parameters import words as parameters
-from callsheet.runtime.policy import words as policy
+from callsheet.runtime.link.protocol import BadMessage
+from callsheet.runtime.parameters import protocol as parameters
+from callsheet.runtime.policy import protocol as policy
 from callsheet.runtime.replay import Table
-from callsheet.runtime.replay import words as replay
-from callsheet.runtime.replay.frozen import Saved, Segment, Snapshot
-from callsheet.runtime.replay.restoring import _load
-from callsheet.runtime.replay.snapshots import STATE
+from callsheet.runtime.replay import protocol as replay
+from callsheet.runtime.replay.server.snapshot_format import Saved, Segment, Snapshot
+from callsheet.runtime.replay.server.snapshot_restore import _load
+from callsheet.runtime.replay.server.snapshot_writer import STATE
 from callsheet.runtime.schema import Schema
-from callsheet.runtime.stream.ledger import Ledger, marks_of
+from callsheet.runtime.stream.delivery_log import Ledger, marks_of
 from callsheet.store import BadSet, Store, manifest, open_store
 from callsheet.store.manifest import Part, Record
 from tools.fuzz.chance import Chance
@@ -230,8 +230,8 @@ def parsers() -> list[Parser]:
         _packed("marks", marks_of, msgspec.msgpack.decode(marks)),
         _packed("want", replay.want_of, replay.Want("write", "replay")),
         _packed("state", replay.state_of, replay.State(1, 2.0, "w", b"", 10, False, True)),
-        _packed("version", parameters.decode, parameters.Version(1, 2)),
-        _packed("terms", policy.decode, policy.Terms(1, b"", 7)),
+        _packed("version", parameters.decode_version, parameters.Version(1, 2)),
+        _packed("terms", policy.decode_terms, policy.Terms(1, b"", 7)),
         Parser("cursor", lambda data: Ledger(json.loads(data)), (UserError, ValueError, RecursionError),
                lambda chance: as_json(chance, {"actor/0": [[1, 2], [3, 4]]})),
         Parser("metrics line", _shown, (), lambda chance: as_json(chance, _LINE)),

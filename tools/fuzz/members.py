@@ -13,15 +13,15 @@ import msgspec
 import numpy as np
 
 from callsheet.runtime.context import Context
-from callsheet.runtime.link import messages as m
-from callsheet.runtime.link.door import host_identity
-from callsheet.runtime.parameters import words as parameters
-from callsheet.runtime.parameters.words import Version
-from callsheet.runtime.policy import words as policy
-from callsheet.runtime.replay import words as replay
-from callsheet.runtime.replay.options import insert_schema
+from callsheet.runtime.link import protocol as m
+from callsheet.runtime.link.shm_handshake import host_identity
+from callsheet.runtime.parameters import protocol as parameters
+from callsheet.runtime.parameters.protocol import Version
+from callsheet.runtime.policy import protocol as policy
+from callsheet.runtime.replay import protocol as replay
+from callsheet.runtime.replay.config import insert_schema
 from callsheet.runtime.schema import Schema
-from callsheet.runtime.stream import lane as stream
+from callsheet.runtime.stream import sender as stream
 from tools.fuzz.chance import Chance
 from tools.fuzz.peer import RUN, Peer, hello, sealed
 from tools.fuzz.services import ASKED, ITEM

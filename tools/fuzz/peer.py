@@ -13,8 +13,8 @@ import zmq
 
 from callsheet.runtime.context import Context
 from callsheet.runtime.keys import Keys
-from callsheet.runtime.link import messages as m
-from callsheet.runtime.link.door import Entry, host_identity
+from callsheet.runtime.link import protocol as m
+from callsheet.runtime.link.shm_handshake import Entry, host_identity
 
 ENDPOINT: Final = "e"
 KEY: Final = b"k" * 32

@@ -11,13 +11,13 @@ from callsheet import lazy
 
 if TYPE_CHECKING:
     from callsheet.runtime.context import Context
-    from callsheet.runtime.link.dialling import Refused
+    from callsheet.runtime.link.connector import Refused
     from callsheet.runtime.parameters.reader import ParameterReader
     from callsheet.runtime.parameters.server import ParameterServer
     from callsheet.runtime.policy.client import PolicyClient
     from callsheet.runtime.policy.server import PolicyServer
-    from callsheet.runtime.replay.client import ReplayClient
-    from callsheet.runtime.replay.server import ReplayServer
+    from callsheet.runtime.replay.client.client import ReplayClient
+    from callsheet.runtime.replay.server.server import ReplayServer
     from callsheet.runtime.schema import Schema
     from callsheet.runtime.stop import Stopping
     from callsheet.runtime.trajectories.reader import TrajectoryReader
@@ -44,9 +44,9 @@ _HOMES = {
     "ParameterServer": "parameters.server",
     "PolicyClient": "policy.client",
     "PolicyServer": "policy.server",
-    "Refused": "link.dialling",
-    "ReplayClient": "replay.client",
-    "ReplayServer": "replay.server",
+    "Refused": "link.connector",
+    "ReplayClient": "replay.client.client",
+    "ReplayServer": "replay.server.server",
     "Schema": "schema",
     "Stopping": "stop",
     "TrajectoryReader": "trajectories.reader",

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from callsheet import contract
 from callsheet.errors import UserError
 from callsheet.runtime import limits
+from callsheet.runtime.data_plane_metrics import Measuring
 from callsheet.runtime.keys import Keys
 from callsheet.runtime.link.sockets import Sockets
-from callsheet.runtime.measuring import Measuring
 from callsheet.runtime.stop import Stop, Stopping
 
 if TYPE_CHECKING:

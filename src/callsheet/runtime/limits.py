@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import operator
+import os
+from pathlib import Path
 from typing import Any
 
 from callsheet.errors import UserError
-from callsheet.runtime.link.messages import MOST_BLOCKS
+from callsheet.runtime.link.protocol import MOST_BLOCKS
 
 LARGEST_WINDOW = MOST_BLOCKS // 2
 """Frames on their way in one direction: the other half of the blocks is lent to many peers at once."""
@@ -52,3 +54,12 @@ def above_zero(name: str, value: Any, fix: str) -> None:
         fits = False
     if not fits:
         raise UserError(f"{name} is {value!r}", fix=fix)
+
+
+def memory_limit() -> int:
+    """Bytes that this process can have at most: of the machine, or of its container."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        return min(machine, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    except (OSError, ValueError):
+        return machine

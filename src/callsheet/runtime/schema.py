@@ -13,8 +13,7 @@ import msgspec
 import numpy as np
 
 from callsheet.errors import UserError
-from callsheet.runtime import decoding
-from callsheet.runtime.decoding import Natural
+from callsheet.runtime.link.protocol import Natural, decode
 
 MOST_FIELDS = 4096
 MOST_DIMENSIONS = 16
@@ -103,7 +102,7 @@ class Schema:
     @staticmethod
     def decode(data: bytes) -> Schema:
         """A peer's schema; what it may not say is a `ValueError`, and so are items that no frame could hold."""
-        found = decoding.decode(_DECODER, data, "a schema")
+        found = decode(_DECODER, data, "a schema")
         try:
             schema = Schema(tuple(Field(one.name, _type_of(one), tuple(one.shape)) for one in found))
         except UserError as error:
@@ -133,6 +132,13 @@ class Schema:
     def fixed(self) -> bool:
         """Whether every length is known."""
         return all(None not in one.shape for one in self.fields)
+
+    @cached_property
+    def item_bytes(self) -> int:
+        """Bytes of one item without padding; a free length counts as 1."""
+        return sum(
+            math.prod(1 if n is None else n for n in one.shape) * one.dtype.itemsize for one in self.fields
+        )
 
     def layout(self, count: int = 1, shapes: tuple[tuple[int, ...], ...] = ()) -> Layout:
         """Where the arrays of `count` items lie in a frame; `shapes` when some lengths are free."""

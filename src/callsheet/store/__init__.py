@@ -8,8 +8,8 @@ with writer.write_set("step-120", info={"step": 120}) as parts:
 latest(store.sub("checkpoints")).read("model.safetensors")
 """
 
-from callsheet.store.base import Entry
-from callsheet.store.failures import (
+from callsheet.store.backend import Entry
+from callsheet.store.errors import (
     BadSet,
     Denied,
     DiskFull,
@@ -20,8 +20,8 @@ from callsheet.store.failures import (
     Unreachable,
     WrongCredentials,
 )
-from callsheet.store.reading import StoredSet, all_sets, latest
-from callsheet.store.sets import PartWriter, SetWriter, claim
+from callsheet.store.set_reader import StoredSet, all_sets, latest
+from callsheet.store.set_writer import PartWriter, SetWriter, claim
 from callsheet.store.store import Store, open_store
 
 __all__ = [

@@ -17,7 +17,7 @@ from typing import Any
 
 from callsheet.errors import UserError
 from callsheet.store.address import Address
-from callsheet.store.failures import NoCredentials, no_credentials
+from callsheet.store.errors import NoCredentials, no_credentials
 
 Environment = Mapping[str, str]
 _VENDOR = Path("/sys/class/dmi/id/sys_vendor")

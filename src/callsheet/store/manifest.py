@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeVar
 
 from callsheet.errors import RetryError
-from callsheet.store.failures import BadSet, NotFound
+from callsheet.store.errors import BadSet, NotFound
 from callsheet.store.store import Store
 
 FORMAT = "callsheet.set/1"

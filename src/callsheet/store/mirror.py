@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from callsheet.errors import CallsheetError, RetryError
-from callsheet.store.failures import NotFound
+from callsheet.store.errors import NotFound
 from callsheet.store.store import Store, open_store
 
 STATUS = "status.json"

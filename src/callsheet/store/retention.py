@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from callsheet.errors import UserError
 from callsheet.store import manifest
-from callsheet.store.failures import BadSet
+from callsheet.store.errors import BadSet
 from callsheet.store.manifest import Record
 
 if TYPE_CHECKING:
-    from callsheet.store.sets import SetWriter
+    from callsheet.store.set_writer import SetWriter
 
 _FOLDER = re.compile(r"[^/]+\.(\d+)-[0-9a-f]{8}")
 """Where parts are: name, fence of the writer, and eight letters for the attempt."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from callsheet.store.failures import is_passing
+from callsheet.store.errors import is_passing
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from callsheet.errors import UserError
 from callsheet.store.address import Address, parse
-from callsheet.store.base import Backend, Entry
-from callsheet.store.body import Body, Data, Progress
-from callsheet.store.failures import NotFound, explain_os
-from callsheet.store.files import Files
-from callsheet.store.temporary import OURS, sweep_folder, temporary_file, write_all
+from callsheet.store.backend import Backend, Entry
+from callsheet.store.errors import NotFound, explain_os
+from callsheet.store.file_backend import Files
+from callsheet.store.temp_files import OURS, sweep_folder, temporary_file, write_all
+from callsheet.store.upload import Body, Data, Progress
 
 PATIENCE = 60.0
 """Seconds for which a failing request to a cloud is repeated."""
@@ -167,7 +167,7 @@ def _backend(address: Address, patience: float) -> Backend:
     if address.scheme == "file":
         return Files(address.prefix)
     try:
-        from callsheet.store.objects import Objects
+        from callsheet.store.object_backend import Objects
     except ImportError as error:
         if not (error.name or "").startswith("obstore"):
             raise

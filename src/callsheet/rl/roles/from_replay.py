@@ -17,7 +17,7 @@ from callsheet.rl.settings import Training
 from callsheet.rl.spaces import Spaces
 from callsheet.runtime import Context, ParameterServer, ReplayClient
 from callsheet.runtime.link.link import TimedOut
-from callsheet.runtime.replay.sample import Sample
+from callsheet.runtime.replay.client.sampler import Sample
 
 _PATIENCE = 0.1
 """Seconds without transitions after which actors and evaluator are listened to, and the end is looked for."""

@@ -12,8 +12,8 @@ import mmap
 import os
 from dataclasses import dataclass, field
 
-from callsheet.runtime.link.messages import LARGEST_PAYLOAD, MOST_BLOCKS, MOST_MEMORY, BadMessage
-from callsheet.runtime.link.pages import LARGE, enlarge, mapped, rounded
+from callsheet.runtime.link.huge_pages import LARGE, enlarge, mapped, rounded
+from callsheet.runtime.link.protocol import LARGEST_PAYLOAD, MOST_BLOCKS, MOST_MEMORY, BadMessage
 
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL if hasattr(fcntl, "F_SEAL_SHRINK") else 0
 CAN_SHARE = hasattr(os, "memfd_create") and _SEALS != 0

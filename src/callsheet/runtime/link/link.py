@@ -14,12 +14,12 @@ from collections.abc import Callable
 
 from callsheet.errors import RetryError
 from callsheet.runtime.context import Context
-from callsheet.runtime.link import messages as m
+from callsheet.runtime.link import protocol as m
 from callsheet.runtime.link.blocks import Block
-from callsheet.runtime.link.dialling import Dialler, NetworkEnd, Refused
-from callsheet.runtime.link.flight import Flight, Flying
+from callsheet.runtime.link.connector import Dialler, NetworkEnd, Refused
 from callsheet.runtime.link.frame import Frame
-from callsheet.runtime.link.wires import Full, Lost, MemoryWire
+from callsheet.runtime.link.in_flight import Flight, Flying
+from callsheet.runtime.link.transport import Full, Lost, MemoryWire
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
 

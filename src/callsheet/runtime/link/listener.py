@@ -14,14 +14,13 @@ import zmq
 
 from callsheet.errors import UserError
 from callsheet.runtime.context import Context
-from callsheet.runtime.link import messages as m
+from callsheet.runtime.link import protocol as m
 from callsheet.runtime.link.blocks import CAN_SHARE
-from callsheet.runtime.link.door import Door, host_identity
-from callsheet.runtime.link.frame import Frame
-from callsheet.runtime.link.parts import Parts
-from callsheet.runtime.link.pattern import LONGEST_REASON, Counts, Noted, Pattern, Refuse
+from callsheet.runtime.link.endpoint_handler import LONGEST_REASON, Counts, Noted, Pattern, Refuse
+from callsheet.runtime.link.frame import Frame, Parts
 from callsheet.runtime.link.peer import LARGE, Peer, Peers
-from callsheet.runtime.link.wires import Full, Lost, MemoryWire, NetworkWire, parse, take
+from callsheet.runtime.link.shm_handshake import Door, host_identity
+from callsheet.runtime.link.transport import Full, Lost, MemoryWire, NetworkWire, parse, take
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from callsheet.runtime.link import messages as m
+from callsheet.runtime.link import protocol as m
 from callsheet.runtime.link.blocks import Block, Blocks
-from callsheet.runtime.link.pattern import LONGEST_REASON
-from callsheet.runtime.link.wires import Full, Lost, MemoryWire, NetworkWire
+from callsheet.runtime.link.endpoint_handler import LONGEST_REASON
+from callsheet.runtime.link.transport import Full, Lost, MemoryWire, NetworkWire
 from callsheet.runtime.schema import Schema
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import zmq
 
 from callsheet.descriptors import raise_descriptor_limit
 from callsheet.runtime.keys import Keys
-from callsheet.runtime.link.admission import Admission
-from callsheet.runtime.link.messages import LARGEST_PART
-from callsheet.runtime.link.pages import keep_what_is_freed
+from callsheet.runtime.link.huge_pages import keep_what_is_freed
+from callsheet.runtime.link.protocol import LARGEST_PART
+from callsheet.runtime.link.zap_authenticator import Admission
 
 log = logging.getLogger("callsheet.runtime")
 _DOMAIN = b"callsheet"

@@ -13,10 +13,10 @@ from callsheet.runtime import limits
 from callsheet.runtime.context import Context
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.link import Link, TimedOut
-from callsheet.runtime.link.messages import BadMessage, Header, Welcome
-from callsheet.runtime.parameters import words
-from callsheet.runtime.parameters.shelf import arrays_at
-from callsheet.runtime.parameters.words import Version
+from callsheet.runtime.link.protocol import BadMessage, Header, Welcome
+from callsheet.runtime.parameters import protocol
+from callsheet.runtime.parameters.protocol import Version
+from callsheet.runtime.parameters.snapshot_buffer import arrays_at
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
 
@@ -64,7 +64,7 @@ class ParameterReader:
         self._link = Link(
             context,
             endpoint,
-            words.PATTERN,
+            protocol.PATTERN,
             address=connect_to or "",
             on_up=self._connected,
             on_data=self._took,
@@ -105,7 +105,7 @@ class ParameterReader:
         self._drop_outdated(wanted)
         if self._arrived is None:
             if not self._latest.newer_than(wanted):
-                self._tell(words.WATCH, wanted)
+                self._tell(protocol.WATCH, wanted)
                 return None
             if self._asked == wanted:
                 return None  # the last poll waited for it long enough; it will come
@@ -128,7 +128,7 @@ class ParameterReader:
         try:
             return self._fetch(wanted, Deadline(timeout), out)
         except TimedOut as error:
-            self._tell(words.WATCH, wanted)
+            self._tell(protocol.WATCH, wanted)
             if self._link.by_memory is None:
                 raise
             raise TimedOut(
@@ -139,7 +139,7 @@ class ParameterReader:
     def _wanted(self, newer_than: int | None) -> Version:
         if newer_than is None:
             return self._have
-        number = limits.whole("newer_than", newer_than, words.NOTHING, words.LARGEST_VERSION)
+        number = limits.whole("newer_than", newer_than, protocol.NOTHING, protocol.LARGEST_VERSION)
         return Version(self._have.incarnation, number)
 
     def _fetch(self, wanted: Version, deadline: Deadline, out: Mapping[str, np.ndarray] | None) -> Snapshot:
@@ -149,14 +149,16 @@ class ParameterReader:
                 if arrived.version.newer_than(wanted):
                     return self._hand_out(arrived, out)
                 arrived.frame.release()
-            self._tell(words.FETCH, wanted)
+            self._tell(protocol.FETCH, wanted)
             self._link.wait(deadline)
 
     def _tell(self, verb: int, wanted: Version) -> None:
-        if self._link.by_memory is None or wanted == (self._asked if verb == words.FETCH else self._watched):
+        if self._link.by_memory is None or wanted == (
+            self._asked if verb == protocol.FETCH else self._watched
+        ):
             return
-        if self._link.tell(Header(verb, body=words.encode(wanted))):
-            self._asked, self._watched = (wanted, None) if verb == words.FETCH else (None, wanted)
+        if self._link.tell(Header(verb, body=protocol.encode(wanted))):
+            self._asked, self._watched = (wanted, None) if verb == protocol.FETCH else (None, wanted)
 
     def _drop_outdated(self, wanted: Version) -> None:
         """What came while nobody waited is worth nothing when there is something newer."""
@@ -204,16 +206,16 @@ class ParameterReader:
         return target
 
     def _connected(self, welcome: Welcome) -> None:
-        self._latest = words.decode(welcome.body)
+        self._latest = protocol.decode_version(welcome.body)
         self._asked = self._watched = self._arrived = None
 
     def _took(self, frame: Frame) -> None:
         header = frame.header
-        version = words.decode(header.body)
-        if header.verb == words.NOTICE:
+        version = protocol.decode_version(header.body)
+        if header.verb == protocol.NOTICE:
             self._latest, self._watched = version, None
             return
-        if header.verb != words.SNAPSHOT:
+        if header.verb != protocol.SNAPSHOT:
             raise BadMessage(f"the word {header.verb}")
         schema = self._schema
         if schema is None or header.schema != schema.hash:

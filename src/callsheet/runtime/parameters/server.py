@@ -16,14 +16,14 @@ import numpy as np
 from callsheet.errors import BugError, UserError
 from callsheet.runtime import limits
 from callsheet.runtime.context import Context, new_incarnation
+from callsheet.runtime.link.endpoint_handler import Pattern
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.listener import Listener
-from callsheet.runtime.link.messages import LARGEST_PAYLOAD, NO_BLOCK, BadMessage, Header, Hello
-from callsheet.runtime.link.pattern import Pattern
 from callsheet.runtime.link.peer import Peer
-from callsheet.runtime.parameters import words
-from callsheet.runtime.parameters.shelf import PATIENCE, Shelf, Stored, arrays_at
-from callsheet.runtime.parameters.words import Version
+from callsheet.runtime.link.protocol import LARGEST_PAYLOAD, NO_BLOCK, BadMessage, Header, Hello
+from callsheet.runtime.parameters import protocol
+from callsheet.runtime.parameters.protocol import Version
+from callsheet.runtime.parameters.snapshot_buffer import PATIENCE, Shelf, Stored, arrays_at
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Stopping
 
@@ -70,7 +70,7 @@ class ParameterServer:
         self._closed = False
         self._failure: BaseException | None = None
         self._context = context
-        self._listener = Listener(context, endpoint, Pattern(words.PATTERN, self._accept, self._gone))
+        self._listener = Listener(context, endpoint, Pattern(protocol.PATTERN, self._accept, self._gone))
         metrics = context.measuring.follow("ParameterPublisher", endpoint, self.counts)
         self._publish_seconds = metrics.publish_seconds
         self._thread = threading.Thread(target=self._serve, name=f"callsheet-{endpoint}", daemon=True)
@@ -117,7 +117,7 @@ class ParameterServer:
             raise BugError(f"the thread that serves parameters ended: {self._failure!r}") from self._failure
         if self._closed:
             raise UserError("the parameter server is closed", fix="publish before close()")
-        version = limits.whole("version", version, 0, words.LARGEST_VERSION)
+        version = limits.whole("version", version, 0, protocol.LARGEST_VERSION)
         if version <= self.version:
             raise UserError(
                 f"version {version} is not newer than {self.version}, which is published",
@@ -134,7 +134,7 @@ class ParameterServer:
 
     def _accept(self, hello: Hello, schema: Schema | None) -> bytes:
         latest = self._shelf.latest
-        return words.encode(Version(self.incarnation, latest.number))
+        return protocol.encode(Version(self.incarnation, latest.number))
 
     def _gone(self, peer: Peer) -> None:
         self._fetching.pop(peer, None)
@@ -164,14 +164,14 @@ class ParameterServer:
         try:
             if frame.block != NO_BLOCK:
                 raise BadMessage("arrays, which nobody reads here")
-            wanted = words.decode(header.body)
-            if header.verb == words.FETCH:
+            wanted = protocol.decode_version(header.body)
+            if header.verb == protocol.FETCH:
                 if peer.loans >= _MOST_KEPT:
                     raise BadMessage(f"a wish for one more than {_MOST_KEPT} snapshots")
                 self._watching.pop(peer, None)
                 if not self._answer(peer, wanted):
                     self._fetching[peer] = wanted
-            elif header.verb == words.WATCH:
+            elif header.verb == protocol.WATCH:
                 self._fetching.pop(peer, None)
                 self._watching[peer] = wanted
                 self._notice(peer, wanted, self._shelf.latest)
@@ -213,7 +213,7 @@ class ParameterServer:
         if latest.newer_than(wanted):
             self._watching.pop(peer, None)
             self._counts.notices += 1
-            peer.send(Header(words.NOTICE, version=latest.number, body=words.encode(latest)))
+            peer.send(Header(protocol.NOTICE, version=latest.number, body=protocol.encode(latest)))
 
     def counts(self) -> dict[str, float]:
         """Numbers for the metrics."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from callsheet.errors import UserError
 from callsheet.runtime.link.frame import Frame
-from callsheet.runtime.policy.slots import Lane, Slots
+from callsheet.runtime.policy.client_states import Lane, Slots
 from callsheet.runtime.schema import Schema
 
 

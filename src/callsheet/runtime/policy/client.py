@@ -16,8 +16,8 @@ from callsheet.runtime.context import Context
 from callsheet.runtime.link.blocks import Block
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.link import Link, TimedOut
-from callsheet.runtime.link.messages import BadMessage, Header, Welcome
-from callsheet.runtime.policy import words
+from callsheet.runtime.link.protocol import BadMessage, Header, Welcome
+from callsheet.runtime.policy import protocol
 from callsheet.runtime.schema import Layout, Schema
 from callsheet.runtime.stop import Deadline
 
@@ -98,18 +98,18 @@ class PolicyClient:
         self._link = Link(
             context,
             endpoint,
-            words.PATTERN,
+            protocol.PATTERN,
             schema=schema,
             address=connect_to or "",
-            blocks=2 * words.MOST_LANES,
+            blocks=2 * protocol.MOST_LANES,
             on_up=self._connected,
             on_data=self._took,
             lazy=True,
         )
         self._schema = schema
-        self._terms: words.Terms | None = None
+        self._terms: protocol.Terms | None = None
         self._answers: Schema | None = None
-        self._lanes = [_Lane(number) for number in range(words.MOST_LANES)]
+        self._lanes = [_Lane(number) for number in range(protocol.MOST_LANES)]
         self._requests = 0
         self._failures = 0
         metrics = context.measuring.follow("PolicyClient", endpoint, self.counts)
@@ -141,7 +141,7 @@ class PolicyClient:
     ) -> Ticket:
         """Ask, and get the answer later with `result`. Each lane has one request at a time."""
         return self._submit(
-            arrays, reset, limits.whole("lane", lane, 0, words.MOST_LANES - 1), Deadline(timeout)
+            arrays, reset, limits.whole("lane", lane, 0, protocol.MOST_LANES - 1), Deadline(timeout)
         )
 
     def _submit(
@@ -155,7 +155,7 @@ class PolicyClient:
         if self._terms is None:
             self._meet(arrays, deadline.timeout)
         count = self._check(one, arrays)
-        body = words.LANES[lane]
+        body = protocol.LANES[lane]
         if reset is not None:
             body += _marks(reset, count)
         schema = self._schema
@@ -167,7 +167,7 @@ class PolicyClient:
         self._forget(one)
         one.sequence += 1
         one.open, one.late, one.asked = True, False, time.monotonic()
-        header = Header(words.ASK, schema.hash, count, one.sequence, 0, (), body)
+        header = Header(protocol.ASK, schema.hash, count, one.sequence, 0, (), body)
         self._link.post(header, block, layout.nbytes)
         self._requests += count
         return Ticket(lane, one.sequence)
@@ -266,7 +266,7 @@ class PolicyClient:
         lane.failure = ""
 
     def _connected(self, welcome: Welcome) -> None:
-        self._terms = words.decode(welcome.body)
+        self._terms = protocol.decode_terms(welcome.body)
         for lane in self._lanes:
             lane.shapes = {}  # another server may take smaller requests
         try:
@@ -278,17 +278,17 @@ class PolicyClient:
 
     def _took(self, frame: Frame) -> None:
         header = frame.header
-        if not header.body or header.body[0] >= words.MOST_LANES or self._answers is None:
+        if not header.body or header.body[0] >= protocol.MOST_LANES or self._answers is None:
             raise BadMessage(f"an answer with {len(header.body)} bytes")
         lane = self._lanes[header.body[0]]
         if header.sequence != lane.sequence or not lane.open:
             frame.release()  # given up, or answered twice
             return
-        if header.verb == words.ANSWER:
+        if header.verb == protocol.ANSWER:
             lane.found = frame.arrays(self._answers)
             lane.frame = frame
             lane.incarnation = self._terms.incarnation if self._terms else 0
-        elif header.verb == words.FAILURE:
+        elif header.verb == protocol.FAILURE:
             lane.failure = header.body[1:].decode(errors="replace") or "unknown"
             self._failures += 1
         else:

@@ -15,14 +15,14 @@ import numpy as np
 from callsheet.errors import UserError
 from callsheet.runtime import limits
 from callsheet.runtime.context import Context, new_incarnation
+from callsheet.runtime.link.endpoint_handler import Pattern, Refuse
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.listener import Listener
-from callsheet.runtime.link.messages import BadMessage, Header, Hello
-from callsheet.runtime.link.pattern import Pattern, Refuse
 from callsheet.runtime.link.peer import Peer
-from callsheet.runtime.policy import words
+from callsheet.runtime.link.protocol import BadMessage, Header, Hello
+from callsheet.runtime.policy import protocol
 from callsheet.runtime.policy.batch import Batch, Request, checked
-from callsheet.runtime.policy.slots import Client, Clients, Lane, NoSlots, Slots
+from callsheet.runtime.policy.client_states import Client, Clients, Lane, NoSlots, Slots
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline, Stopping
 
@@ -81,11 +81,11 @@ class PolicyServer:
         max_batch = limits.whole("max_batch", max_batch, 1)
         for schema, which in ((schema_in, "observations"), (schema_out, "answers")):
             size = schema.layout(max_batch).nbytes
-            if size > words.LARGEST_REQUEST:
+            if size > protocol.LARGEST_REQUEST:
                 raise UserError(
                     f"max_batch is {max_batch}, whose {which} have {size:,} bytes, and a message takes "
-                    f"{words.LARGEST_REQUEST:,}",
-                    fix=f"choose max_batch={words.LARGEST_REQUEST // schema.layout(1).nbytes} or less",
+                    f"{protocol.LARGEST_REQUEST:,}",
+                    fix=f"choose max_batch={protocol.LARGEST_REQUEST // schema.layout(1).nbytes} or less",
                 )
         limits.seconds("max_wait", max_wait, endless="float('inf') to wait until all clients have asked")
         max_failures = limits.whole("max_failures", max_failures, 1)
@@ -108,8 +108,8 @@ class PolicyServer:
         self._listener = Listener(
             context,
             endpoint,
-            Pattern(words.PATTERN, self._accept, self._gone, lambda: schema_in),
-            window=2 * words.MOST_LANES,
+            Pattern(protocol.PATTERN, self._accept, self._gone, lambda: schema_in),
+            window=2 * protocol.MOST_LANES,
         )
         metrics = context.measuring.follow("PolicyServer", endpoint, self.counts)
         self._batch_size, self._wait_seconds = metrics.batch_size, metrics.wait_seconds
@@ -273,7 +273,7 @@ class PolicyServer:
             np.copyto(views[name], array[first:last], casting="same_kind")
         frame.release()  # travels with the answer
         header = Header(
-            words.ANSWER, self._out.hash, count, frame.header.sequence, version, (), words.LANES[number]
+            protocol.ANSWER, self._out.hash, count, frame.header.sequence, version, (), protocol.LANES[number]
         )
         peer.send(header, block, layout.nbytes)
 
@@ -287,9 +287,9 @@ class PolicyServer:
 
     def _say_no(self, frame: Frame, number: int, why: str) -> None:
         frame.release()
-        text = why.encode()[: words.LONGEST_TEXT]
+        text = why.encode()[: protocol.LONGEST_TEXT]
         frame.peer.send(
-            Header(words.FAILURE, sequence=frame.header.sequence, body=words.LANES[number] + text)
+            Header(protocol.FAILURE, sequence=frame.header.sequence, body=protocol.LANES[number] + text)
         )
 
     def _failed(self, error: Exception, why: str) -> None:
@@ -304,7 +304,7 @@ class PolicyServer:
         if schema is None or schema.hash != self._in.hash:
             difference = self._in.difference(schema) if schema else "it sends none"
             raise Refuse(f"its observations are not those of the policy: {difference}", schema=self._in)
-        return words.encode(words.Terms(self.incarnation, self._out.encoded, self._batch.most))
+        return protocol.encode(protocol.Terms(self.incarnation, self._out.encoded, self._batch.most))
 
     def _gone(self, peer: Peer) -> None:
         if peer.state is not None:
@@ -344,9 +344,9 @@ class PolicyServer:
 def _about(header: Header) -> tuple[int, bytes]:
     """The lane of a request, and which environments begin anew."""
     body = header.body
-    if header.verb != words.ASK or not body:
+    if header.verb != protocol.ASK or not body:
         raise BadMessage(f"the word {header.verb} with {len(body)} bytes")
     number, anew = body[0], body[1:]
-    if number >= words.MOST_LANES or header.count < 1 or (anew and len(anew) != header.count):
+    if number >= protocol.MOST_LANES or header.count < 1 or (anew and len(anew) != header.count):
         raise BadMessage(f"a request of {header.count} observations in lane {number}, {len(anew)} marks")
     return number, anew

@@ -12,8 +12,8 @@ from typing import get_args
 
 from callsheet.errors import CallsheetError
 from callsheet.runtime.context import Context
-from callsheet.runtime.replay.options import Kind, Table
-from callsheet.runtime.replay.server import ReplayServer
+from callsheet.runtime.replay.config import Kind, Table
+from callsheet.runtime.replay.server.server import ReplayServer
 
 _UNITS = {
     "": 1,

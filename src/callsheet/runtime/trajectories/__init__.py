@@ -1,6 +1,6 @@
 """Rollouts from many writers to one or many readers: bounded, in order, each once."""
 
-from callsheet.runtime.trajectories.batches import Batch
+from callsheet.runtime.trajectories.batch import Batch
 from callsheet.runtime.trajectories.reader import TrajectoryReader
 from callsheet.runtime.trajectories.writer import TrajectoryWriter
 

@@ -12,19 +12,19 @@ import numpy as np
 from callsheet.errors import UserError
 from callsheet.runtime import limits
 from callsheet.runtime.context import Context
-from callsheet.runtime.link import messages as m
+from callsheet.runtime.limits import memory_limit
+from callsheet.runtime.link import protocol as m
+from callsheet.runtime.link.endpoint_handler import Pattern, Refuse
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.link import TimedOut
 from callsheet.runtime.link.listener import Listener
-from callsheet.runtime.link.pattern import Pattern, Refuse
 from callsheet.runtime.link.peer import Peer
-from callsheet.runtime.memory import memory_limit
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
-from callsheet.runtime.stream.lane import MARKS
-from callsheet.runtime.stream.ledger import Cursor, Ledger
-from callsheet.runtime.trajectories.batches import Assembly, Axis, Batch, check_axis
-from callsheet.runtime.trajectories.pieces import PATTERN, WINDOW, Filled, Piece, Source, Tally
+from callsheet.runtime.stream.delivery_log import Cursor, Ledger
+from callsheet.runtime.stream.sender import MARKS
+from callsheet.runtime.trajectories.batch import Assembly, Axis, Batch, check_axis
+from callsheet.runtime.trajectories.batch_builder import PATTERN, WINDOW, Filled, Piece, Source, Tally
 
 
 class TrajectoryReader:

@@ -13,10 +13,10 @@ from callsheet.errors import UserError
 from callsheet.runtime import limits
 from callsheet.runtime.context import Context
 from callsheet.runtime.schema import Schema
-from callsheet.runtime.stream.durable import DurableLane
-from callsheet.runtime.stream.lane import Lane
-from callsheet.runtime.stream.spread import Spread
-from callsheet.runtime.trajectories.pieces import PATTERN, WINDOW
+from callsheet.runtime.stream.balanced_sender import Spread
+from callsheet.runtime.stream.durable_sender import DurableLane
+from callsheet.runtime.stream.sender import Lane
+from callsheet.runtime.trajectories.batch_builder import PATTERN, WINDOW
 
 log = logging.getLogger("callsheet.runtime")
 KEEP = 64 * 1024 * 1024

@@ -1,0 +1,50 @@
+"""What a parameter server and its readers say to each other.
+
+A reader fetches ("send me what is newer than this, now or when it is there") or watches ("tell me once when there is
+something newer"). So asking costs no message while nothing is new, and no reader is told of every version.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from callsheet.runtime.link.protocol import Integer, Natural, decode
+
+PATTERN: Final = "parameters"
+
+FETCH: Final = 1
+WATCH: Final = 2
+SNAPSHOT: Final = 3
+"""Its payload: the schema (`Header.sequence` bytes), then the arrays from the next multiple of 64."""
+NOTICE: Final = 4
+
+NOTHING: Final = -1
+"""The version before the first."""
+LARGEST_VERSION: Final = (1 << 63) - 1
+
+
+class Version(msgspec.Struct, array_like=True, frozen=True):
+    """Which parameters: versions grow while one server lives, its successor may begin anywhere."""
+
+    incarnation: Natural = 0
+    """Of the server; 0 where it does not matter."""
+    number: Integer = NOTHING
+
+    def newer_than(self, other: Version) -> bool:
+        """Whether a reader that has the other one wants this one."""
+        if self.number == NOTHING:
+            return False
+        if other.incarnation and other.incarnation != self.incarnation:
+            return True
+        return self.number > other.number
+
+
+_DECODER = msgspec.msgpack.Decoder(Version)
+encode = msgspec.msgpack.Encoder().encode
+
+
+def decode_version(body: bytes) -> Version:
+    """A peer's version."""
+    return decode(_DECODER, body, "a version")

@@ -1,0 +1,172 @@
+"""The published snapshots: the latest, and those that some reader still reads; a fixed number of them.
+
+Two threads use a shelf, the publisher's and the server's. What is lent is never written again before it came back. So
+few snapshots are lent at a time that one is always left to write into: publishing waits for nobody. While many are
+lent, readers share those; whoever keeps one for longer may keep it for good, and new memory takes its place.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from callsheet.runtime.link.blocks import Block
+from callsheet.runtime.link.peer import LENT
+from callsheet.runtime.link.protocol import Header
+from callsheet.runtime.parameters import protocol
+from callsheet.runtime.parameters.protocol import Version
+from callsheet.runtime.schema import ALIGNMENT, Schema
+
+MOST_LENT = 4
+PATIENCE = 0.1
+"""Seconds that a snapshot is shared although there is a newer one."""
+
+
+@dataclass(eq=False, slots=True)
+class Stored:
+    """One snapshot in memory that readers can map."""
+
+    block: Block
+    version: Version = field(default_factory=Version)
+    header: Header = field(default_factory=lambda: Header(protocol.SNAPSHOT))
+    length: int = 0
+    readers: int = 0
+    lent_since: float = 0.0
+    schema: Schema | None = None
+    views: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def write(self, version: Version, schema: Schema, arrays: Mapping[str, np.ndarray]) -> None:
+        """Copy the arrays, once."""
+        if self.schema is not schema:
+            start = arrays_at(schema)
+            layout = schema.layout(1)
+            self.length = start + layout.nbytes
+            self.block.view[: len(schema.encoded)] = schema.encoded
+            views = layout.views(self.block.view[start : self.length])
+            self.views = {name: view.reshape(view.shape[1:]) for name, view in views.items()}
+            self.schema = schema
+        for name, view in self.views.items():
+            np.copyto(view, arrays[name])
+        self.version = version
+        self.header = Header(
+            protocol.SNAPSHOT,
+            schema=schema.hash,
+            sequence=len(schema.encoded),
+            version=version.number,
+            body=protocol.encode(version),
+        )
+
+    def close(self) -> None:
+        """Forget the memory; it is gone when the last reader let go of it."""
+        self.views = {}
+        self.schema = None
+        self.block.close()
+
+
+def arrays_at(schema: Schema) -> int:
+    """Where the arrays begin in a snapshot, after the schema."""
+    return -(-len(schema.encoded) // ALIGNMENT) * ALIGNMENT
+
+
+class Shelf:
+    """All snapshots of a server."""
+
+    def __init__(self, most_lent: int = MOST_LENT) -> None:
+        self.most_lent = most_lent
+        self.retired = 0
+        self.latest = Version()
+        """What is published."""
+        self._lock = threading.Lock()
+        self._all: list[Stored] = []
+        self._spare: list[Stored] = []
+        self._latest: Stored | None = None
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all snapshots."""
+        with self._lock:
+            return sum(stored.block.size for stored in self._all)
+
+    @property
+    def lent(self) -> int:
+        """Snapshots that somebody reads."""
+        return sum(stored.readers > 0 for stored in list(self._all))
+
+    def blank(self, size: int) -> Stored:
+        """A snapshot to write: nobody reads it, and it is not the latest."""
+        with self._lock:
+            if self._spare:
+                stored = self._spare.pop()
+                if stored.block.size >= size:
+                    return stored
+                self._forget(stored)
+            taken = {stored.block.index for stored in self._all}
+            stored = Stored(Block(next(n for n in range(LENT, 2 * LENT) if n not in taken)))
+            self._all.append(stored)
+        stored.block.grow(size)
+        return stored
+
+    def show(self, stored: Stored) -> None:
+        """From now on this one is the latest."""
+        with self._lock:
+            before, self._latest = self._latest, stored
+            self.latest = stored.version
+            if before is not None and not before.readers:
+                self._spare.append(before)
+
+    def put_back(self, stored: Stored) -> None:
+        """A blank one was not written after all."""
+        with self._lock:
+            self._spare.append(stored)
+
+    def lend(self, wanted: Version) -> Stored | None:
+        """The latest, if it is newer than that. While too many older ones are lent, the newest of those, which was the
+        latest a moment ago; None when that is not newer: ask again soon, or when one came back."""
+        with self._lock:
+            latest = self._latest
+            if latest is None or not latest.version.newer_than(wanted):
+                return None
+            if not latest.readers:
+                now = time.monotonic()
+                lent = [stored for stored in self._all if stored.readers]
+                if len(lent) >= self.most_lent and not self._retire(lent, now - PATIENCE):
+                    latest = max(lent, key=lambda stored: stored.version.number)
+                    if not latest.version.newer_than(wanted):
+                        return None
+                else:
+                    latest.lent_since = now
+            latest.readers += 1
+            return latest
+
+    def _retire(self, lent: list[Stored], before: float) -> bool:
+        """Leave the one that was lent first to its readers, if that was before then."""
+        oldest = min(lent, key=lambda stored: stored.lent_since)
+        if oldest.lent_since > before:
+            return False
+        self._forget(oldest)
+        self.retired += 1
+        return True
+
+    def came_back(self, stored: Stored) -> None:
+        """A reader is done with it."""
+        with self._lock:
+            stored.readers -= 1
+            if not stored.readers and stored is not self._latest and stored in self._all:
+                self._spare.append(stored)
+
+    def _forget(self, stored: Stored) -> None:
+        self._all.remove(stored)
+        stored.close()
+
+    def close(self) -> None:
+        """Forget all memory."""
+        with self._lock:
+            for stored in self._all:
+                stored.close()
+            self._all.clear()
+            self._spare.clear()
+            self._latest = None

@@ -1,0 +1,1 @@
+"""The replay's client side: inserting items, sampling batches, changing priorities."""

@@ -1,0 +1,173 @@
+"""A lane that keeps what it sent until the receiver says that it is durable, and sends it again to the next one."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from callsheet.errors import UserError
+from callsheet.runtime import limits
+from callsheet.runtime.context import Context
+from callsheet.runtime.link import protocol as m
+from callsheet.runtime.link.link import TimedOut
+from callsheet.runtime.schema import Schema
+from callsheet.runtime.stop import Deadline
+from callsheet.runtime.stream.delivery_log import LARGEST, Marks, marks_of
+from callsheet.runtime.stream.packing import Slots
+from callsheet.runtime.stream.retransmit_buffer import Chunk, Ring
+from callsheet.runtime.stream.sender import Lane
+
+log = logging.getLogger("callsheet.runtime")
+_SAY_AFTER = 5.0
+_SAY_AGAIN = 60.0
+_ALONE = 5.0
+"""Seconds that a process which stops looks for a receiver that is gone, when nobody said for how long."""
+
+
+class DurableLane(Lane):
+    """Frames are made in a ring of memory, sent from there, and stay there until they are durable."""
+
+    def __init__(
+        self,
+        context: Context,
+        endpoint: str,
+        pattern: str,
+        *,
+        schema: Schema | None = None,
+        address: str = "",
+        window: int = 4,
+        ahead: int | None = None,
+        keep: int,
+    ) -> None:
+        keep = limits.whole("keep", keep, 1)
+        try:
+            self._ring = Ring(keep)
+        except (OSError, OverflowError):
+            raise UserError(
+                f"keep is {keep:,} bytes, which this machine cannot give", fix="keep fewer bytes"
+            ) from None
+        self._unsent: deque[Chunk] = deque()
+        self._chunk: Chunk | None = None
+        self._scratch: dict[str, np.ndarray] = {}
+        super().__init__(
+            context, endpoint, pattern, schema=schema, address=address, window=window, ahead=ahead
+        )
+
+    @property
+    def kept(self) -> int:
+        """Bytes that are not durable yet."""
+        return self._ring.used
+
+    def counts(self) -> dict[str, float]:
+        """How it is going, in numbers; `kept` are the bytes that are not durable yet."""
+        return {**super().counts(), "kept": self.kept}
+
+    @contextmanager
+    def fill(self, version: int = 0, timeout: float | None = None) -> Iterator[dict[str, np.ndarray]]:
+        """Arrays of one item to be filled; they are put in at the end, unless that is an exception."""
+        with self._lock:
+            limits.whole("version", version, 0, LARGEST)
+            packing = self._ready({}, timeout)
+        scratch, self._scratch = self._scratch, {}
+        if not scratch:
+            memory = memoryview(bytearray(packing.schema.layout(1).nbytes))
+            scratch = {name: array[0] for name, array in packing.schema.layout(1).views(memory).items()}
+        yield scratch
+        self.put(scratch, version, timeout)
+        self._scratch = scratch
+
+    def _frame_bytes(self) -> int:
+        return min(super()._frame_bytes(), self._ring.size // 8)
+
+    def _learn(self, schema: Schema) -> None:
+        super()._learn(schema)
+        assert self.packing is not None
+        if self.packing.nbytes > self._ring.size:
+            raise UserError(
+                f"an item has {self.packing.nbytes:,} bytes, and {self._ring.size:,} may be kept",
+                fix="let the writer keep more: keep=bytes",
+            )
+
+    def _room(self, timeout: float | None) -> Slots:
+        assert self.packing is not None
+        deadline, begun, said = Deadline(timeout), time.monotonic(), 0.0
+        while (chunk := None if self._too_far() else self._ring.add(self.packing.nbytes)) is None:
+            self._push()
+            try:
+                self._wait(deadline)
+            except TimedOut:
+                if self._too_far():
+                    raise
+                raise TimedOut(
+                    f"{self.endpoint}: {self.kept:,} bytes are kept until the reader makes them durable",
+                    fix="let the reader call durable() more often, or let the writer keep more",
+                ) from None
+            now = time.monotonic()
+            if now - begun > _SAY_AFTER and now - said > _SAY_AGAIN:
+                said = now
+                log.warning(
+                    "%s: waiting until the reader makes durable what it has: %s bytes are kept",
+                    self.endpoint,
+                    f"{self.kept:,}",
+                )
+        self._chunk = chunk
+        return self.packing.slots(self._ring.view(chunk))
+
+    def _too_far(self) -> bool:
+        assert self.packing is not None
+        return self.ahead is not None and self._undelivered() + self.packing.capacity > self.ahead
+
+    def _dispatch(self, count: int) -> None:
+        assert self.packing is not None
+        assert self._chunk is not None
+        chunk, self._chunk = self._chunk, None
+        chunk.length = self.packing.close(self._ring.view(chunk), count)
+        chunk.first, chunk.count, chunk.version = self._first, count, self._version
+        self._ring.trim(chunk)
+        self._unsent.append(chunk)
+        self._push()
+
+    def _push(self) -> None:
+        while self._unsent and self.packing is not None and self.link.by_memory is not None:
+            block = self.link.try_reserve(self.packing.nbytes)
+            if block is None:
+                return
+            if not self._unsent:  # it was durable already, as we heard just now
+                self.link.cancel(block)
+                return
+            chunk = self._unsent.popleft()
+            block.view[: chunk.length] = self._ring.view(chunk)[: chunk.length]
+            self.link.post(self._header(chunk.count, chunk.first, chunk.version), block, chunk.length)
+
+    def _up(self, welcome: m.Welcome) -> None:
+        marks = marks_of(welcome.body)
+        self._note(marks)
+        self.link.forget()
+        self._stay_small()
+        self._unsent = deque(chunk for chunk in self._ring.chunks if chunk.count and chunk.last > marks.taken)
+
+    def _note(self, marks: Marks) -> None:
+        super()._note(marks)
+        self._ring.drop(self.durable)
+        while self._unsent and self._unsent[0].last <= self.durable:
+            self._unsent.popleft()
+
+    def _alone(self, timeout: float | None) -> float:
+        """It keeps what others cannot make again: it looks as long as it was told, if it was."""
+        return _ALONE if timeout is None else timeout
+
+    def _delivered(self) -> bool:
+        return not self._unsent and not self.link.flying
+
+    def _undelivered(self) -> int:
+        return super()._undelivered() + sum(chunk.count for chunk in self._unsent)
+
+    def _give_up(self) -> None:
+        super()._give_up()
+        self._unsent.clear()
+        self._ring.close()

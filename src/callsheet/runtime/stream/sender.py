@@ -1,0 +1,399 @@
+"""The sender's end of a stream: items go in one by one, frames go out, and arrive once and in order.
+
+A frame is sent at once when nothing is in flight, so that a slow sender's item arrives without delay; otherwise it is
+filled first, so that a fast sender's items cost little each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+import numpy as np
+
+from callsheet.errors import CallsheetError, UserError
+from callsheet.runtime import limits
+from callsheet.runtime.context import Context
+from callsheet.runtime.link import protocol as m
+from callsheet.runtime.link.blocks import Block
+from callsheet.runtime.link.frame import Frame
+from callsheet.runtime.link.link import Link, TimedOut
+from callsheet.runtime.schema import Schema
+from callsheet.runtime.stop import Deadline
+from callsheet.runtime.stream.delivery_log import LARGEST, Marks, marks_of
+from callsheet.runtime.stream.flusher import Flusher
+from callsheet.runtime.stream.packing import FRAME_BYTES, MOST_ITEMS, Packing, Slots
+
+ITEMS: Final = 1
+"""Verb: items of a stream."""
+MARKS: Final = 2
+"""Verb, to the sender: what is durable."""
+_FEW: Final = 4
+_PIECE: Final = 0.5
+"""Seconds of a longer wait after which it is looked whether the process was asked to stop meanwhile."""
+_CACHED: Final = 4 << 20
+"""Bytes on their way through memory beyond which more of them only cost time."""
+
+
+class Lane:
+    """Items on their way to one receiver. Calls may come from any thread, one at a time."""
+
+    def __init__(
+        self,
+        context: Context,
+        endpoint: str,
+        pattern: str,
+        *,
+        schema: Schema | None = None,
+        address: str = "",
+        window: int = 4,
+        ahead: int | None = None,
+    ) -> None:
+        self.context = context
+        self.endpoint = endpoint
+        self.sequence = 0
+        """Of the last item that was put in."""
+        self.durable = 0
+        """The last item that is durable at the receiver, and so are all before it."""
+        self.previous: tuple[tuple[int, int], ...] = ()
+        """The same for earlier starts of this process: incarnation and sequence of each."""
+        self.waited = 0.0
+        """Seconds that calls waited for the receiver."""
+        self.lost = 0
+        """Items that could not be handed over before the lane was closed."""
+        self.left_alone = False
+        """Whether this process was asked to stop and the receiver had gone before: both sides have ended."""
+        self.ahead = ahead
+        """Items that may be on their way; None: as many as the frames hold."""
+        self._window = window if ahead is None else min(window, ahead)
+        self.link = Link(
+            context,
+            endpoint,
+            pattern,
+            address=address,
+            blocks=self._window,
+            on_up=self._up,
+            body=self._hello,
+            on_data=self._told,
+        )
+        self.packing: Packing | None = None
+        self.closed = False
+        self._lock = threading.Lock()
+        self._flusher = Flusher(self)
+        self._error: Exception | None = None
+        self._slots: Slots | None = None
+        self._count = 0
+        self._first = 0
+        self._version = 0
+        self._looked_at = 0
+        self._block: Block | None = None
+        self._known: dict[int, tuple[memoryview, Slots]] = {}
+        if schema is not None:
+            self._learn(schema)
+
+    def connect(self, timeout: float | None = None) -> None:
+        """Have a connection; a receiver that wants other arrays refuses it here."""
+        with self._lock:
+            self._alright()
+            self.link.connect(timeout)
+
+    def start(self) -> None:
+        """Connect in the background."""
+        self._flusher.wake()
+
+    def put(self, arrays: Mapping[str, object], version: int = 0, timeout: float | None = None) -> int:
+        """Take one item, copied; waits while too much is on its way. Its sequence."""
+        with self._lock:
+            if self._slots is None or version != self._version:
+                self._begin(arrays, version, timeout)
+            assert self._slots is not None
+            assert self.packing is not None
+            self.packing.put(self._slots, self._count, arrays)
+            count = self._count = self._count + 1
+            self.sequence += 1
+            if count == self.packing.capacity or (count == 1 and self._delivered()):
+                self._finish()
+            elif self._flusher.resting:
+                self._flusher.wake()
+            return self.sequence
+
+    @contextmanager
+    def fill(self, version: int = 0, timeout: float | None = None) -> Iterator[dict[str, np.ndarray]]:
+        """Arrays of one item to be filled in place; it is sent at the end, unless that is an exception."""
+        with self._lock:
+            version, deadline = limits.whole("version", version, 0, LARGEST), Deadline(timeout)
+            packing = self._ready({}, timeout)
+            self._finish()
+            self._put_away()
+            block = self._reserve(packing.schema.layout(1).nbytes, deadline.timeout)
+        layout = packing.schema.layout(1)
+        try:
+            yield {name: array[0] for name, array in layout.views(block.view).items()}
+        except BaseException:
+            with self._lock:
+                self.link.cancel(block)
+            raise
+        with self._lock:
+            self._finish()
+            self._put_away()
+            self.sequence += 1
+            self.link.post(self._header(1, self.sequence, version), block, layout.nbytes)
+
+    def flush(self, timeout: float | None = None, *, durable: bool = False) -> None:
+        """Wait until the receiver has all that was put in, or until all of it is durable there."""
+        deadline = Deadline(timeout)
+        with self._lock:
+            self._alright()
+            self._finish()
+            self.link.look()
+            while not (self.durable >= self.sequence if durable else self._delivered()):
+                self._wait(deadline)
+
+    @property
+    def free(self) -> int:
+        """Frames that could be sent now."""
+        if not self._lock.acquire(blocking=False):
+            return 0
+        try:
+            self.link.poll()
+            return self.link.free if self.link.by_memory is not None else 0
+        finally:
+            self._lock.release()
+
+    def await_room(self, most: float) -> None:
+        """Wait until a frame could be sent, or something else happens, but no longer than that."""
+        with self._lock, contextlib.suppress(TimedOut):
+            self._alright()
+            self.link.poll()
+            if self.link.by_memory is None or not self.link.free:
+                self._wait(Deadline(most))
+
+    @property
+    def filling(self) -> bool:
+        """Whether a frame is half full."""
+        return self._count > 0
+
+    def check(self) -> None:
+        """Raise what the thread in the background met."""
+        if self._error is not None:
+            raise self._error
+
+    def poll(self) -> None:
+        """Hear what the receiver says, without waiting."""
+        with self._lock:
+            if not self.closed:
+                self.link.look()
+
+    def counts(self) -> dict[str, float]:
+        """How it is going, in numbers."""
+        link = self.link.counts
+        return {
+            "items": self.sequence,
+            "frames": link.sent,
+            "bytes": link.sent_bytes,
+            "resent": link.resent,
+            "connects": link.connects,
+            "in_flight": self.link.flying,
+            "waited": self.waited,
+            "dropped": self.lost,
+            "durable": self.durable,
+            "kept": 0,
+        }
+
+    def close(self, timeout: float | None = 5.0) -> None:
+        """Hand over what is left, also while the process stops, and end."""
+        if self.closed:
+            return
+        self._flusher.stop()
+        deadline = Deadline(timeout)
+        with self._lock:
+            self.closed = True
+            self.link.ignore_stop()
+            try:
+                self._finish()
+                while not self._delivered():
+                    alone = self.link.by_memory is None and self.context.stopping
+                    if alone and deadline.left() > self._alone(timeout):
+                        # The other side stops too, as it seems, and is gone already.
+                        deadline = Deadline(self._alone(timeout))
+                    self._wait_a_while(deadline)
+            except CallsheetError:
+                self.lost = self._undelivered()
+                self.left_alone = self.link.by_memory is None and self.context.stopping
+            finally:
+                self._give_up()
+
+    # What the flusher calls.
+
+    def tend(self) -> bool:
+        """Send a frame that has been open for a while; see to the connection."""
+        if not self._lock.acquire(blocking=False):
+            return False  # a call is under way
+        try:
+            if self._count and self._first == self._looked_at:
+                self._finish()
+            self._looked_at = self._first if self._count else 0
+            if self.link.by_memory is None:
+                self.link.try_connect()
+            elif not self._delivered():
+                self.link.look()
+            self._push()
+            return self._count > 0
+        finally:
+            self._lock.release()
+
+    def urgent(self) -> bool:
+        """Whether a frame is half full."""
+        return self._count > 0
+
+    def fail(self, error: Exception) -> None:
+        """Let the next call raise it."""
+        self._error = error
+
+    # What keeping, and other patterns, add to.
+
+    def _hello(self) -> bytes:
+        """What else the receiver is told when a connection is made."""
+        return b""
+
+    def _room(self, timeout: float | None) -> Slots:
+        assert self.packing is not None
+        block = self._block = self._reserve(self.packing.nbytes, timeout)
+        known = self._known.get(block.index)
+        if known is None or known[0] is not block.view:
+            known = self._known[block.index] = (block.view, self.packing.slots(block.view))
+        return known[1]
+
+    def _dispatch(self, count: int) -> None:
+        assert self.packing is not None
+        assert self._block is not None
+        block, self._block = self._block, None
+        length = self.packing.close(block.view, count)
+        self.link.post(self._header(count, self._first, self._version), block, length)
+
+    def _delivered(self) -> bool:
+        return not self.link.flying
+
+    def _undelivered(self) -> int:
+        return self.link.flying_items + self._count
+
+    def _wait(self, deadline: Deadline) -> None:
+        begun = time.monotonic()
+        self.link.wait(deadline)
+        self._push()
+        self.waited += time.monotonic() - begun
+
+    def _wait_a_while(self, deadline: Deadline) -> None:
+        """Wait while the stop is ignored: in pieces, because it changes how long to wait."""
+        piece = Deadline(deadline.left(_PIECE))
+        with contextlib.suppress(TimedOut):
+            self._wait(piece)
+        if deadline.passed and not self._delivered():
+            raise TimedOut(f"{self.endpoint} did not take everything in time")
+
+    def _alone(self, timeout: float | None) -> float:
+        """Seconds that a process which stops looks for a receiver that is gone."""
+        return 1.0
+
+    def _push(self) -> None:
+        """Send what waits to be sent: here frames are sent as they are finished."""
+
+    def _up(self, welcome: m.Welcome) -> None:
+        self._note(marks_of(welcome.body))
+        self._stay_small()
+
+    def _stay_small(self) -> None:
+        """Through memory a few large frames are enough: more of them would not fit into the processors' caches."""
+        if self.link.by_memory and self.packing is not None:
+            self.link.limit(max(_FEW, _CACHED // self.packing.nbytes))
+
+    def _note(self, marks: Marks) -> None:
+        mine = self.context.incarnation
+        self.durable = max([self.durable, *(sequence for start, sequence in marks.durable if start == mine)])
+        self.previous = tuple(mark for mark in marks.durable if mark[0] != mine)
+
+    def _give_up(self) -> None:
+        self._known.clear()
+        self._slots = None
+        self.link.close()
+
+    def _frame_bytes(self) -> int:
+        return FRAME_BYTES
+
+    def _learn(self, schema: Schema) -> None:
+        most = MOST_ITEMS if self.ahead is None else self.ahead // self._window
+        packing = Packing(schema, self._frame_bytes(), most)
+        if packing.nbytes > m.LARGEST_PAYLOAD:
+            raise UserError(
+                f"an item for {self.endpoint} has {packing.nbytes:,} bytes, and a message takes {m.LARGEST_PAYLOAD:,}",
+                fix="make items smaller, such as rollouts of fewer steps",
+            )
+        self.packing = packing
+        self.link.announce(schema)
+
+    # The rest.
+
+    def _told(self, frame: Frame) -> None:
+        if frame.header.verb == MARKS:
+            self._note(marks_of(frame.header.body))
+
+    def _alright(self) -> None:
+        self.context.stop.check()
+        self.check()
+        if self.closed:
+            raise CallsheetError(f"the writer to {self.endpoint} is closed", fix="write before you close it")
+
+    def _ready(self, arrays: Mapping[str, object], timeout: float | None) -> Packing:
+        self._alright()
+        if self.packing is None:
+            if not arrays:
+                raise UserError(
+                    f"the arrays for {self.endpoint} are not known yet",
+                    fix="give the writer a schema, or write a whole item first",
+                )
+            self._learn(Schema.of(arrays))
+        if not self.link.counts.connects:
+            self.link.connect(timeout)
+            self._flusher.wake()
+        assert self.packing is not None
+        return self.packing
+
+    def _begin(self, arrays: Mapping[str, object], version: int, timeout: float | None) -> None:
+        version, deadline = limits.whole("version", version, 0, LARGEST), Deadline(timeout)
+        packing = self._ready(arrays, timeout)
+        self._finish()
+        if packing.capacity > 1 and self.link.flying:
+            self.link.poll()  # what has arrived meanwhile decides whether a frame is sent at once
+        if self._slots is None:
+            self._slots = self._room(deadline.timeout)
+        self._version, self._first = version, self.sequence + 1
+
+    def _reserve(self, size: int, timeout: float | None) -> Block:
+        block = self.link.try_reserve(size)
+        if block is None:
+            begun = time.monotonic()
+            try:
+                block = self.link.reserve(size, timeout)
+            finally:
+                self.waited += time.monotonic() - begun
+        return block
+
+    def _finish(self) -> None:
+        if self._count:
+            count, self._count, self._slots = self._count, 0, None
+            self._dispatch(count)
+
+    def _put_away(self) -> None:
+        """Give up a frame that an item has opened and was refused for: it holds a block, and the number of an item that
+        goes another way now."""
+        if self._block is not None:
+            self.link.cancel(self._block)
+            self._block = self._slots = None
+
+    def _header(self, count: int, first: int, version: int) -> m.Header:
+        assert self.packing is not None
+        return m.Header(ITEMS, self.packing.schema.hash, count, first, version)

@@ -1,0 +1,275 @@
+"""Objects in a cloud, through obstore: S3 and what speaks like it, Google Cloud Storage, Azure Blob Storage.
+
+What is repeated, and for how long, is decided here (retry.py) and stated in docs/reference/store.md. obstore's own
+repetitions are used only inside an upload in several requests, where nobody else can repeat one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from obstore import Bytes
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from callsheet.errors import CallsheetError, RetryError
+from callsheet.store import event_loop as loop
+from callsheet.store.address import Address
+from callsheet.store.backend import Entry
+from callsheet.store.credentials import settings
+from callsheet.store.errors import NotFound, Unreachable, explain
+from callsheet.store.retry import Patience
+from callsheet.store.upload import CHUNK, Body, Chunk
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+PARALLEL = 4
+"""Requests at a time for one large object: with CHUNK, what bounds the memory of a transfer."""
+MOST_REQUESTS = 9_000
+"""S3 takes an upload in at most 10,000 requests."""
+PAGE = 1_000
+"""Objects in one answer to a list, and in one request to delete."""
+T = TypeVar("T")
+
+
+class Objects:
+    """One bucket."""
+
+    def __init__(self, address: Address, patience: float) -> None:
+        self._address = address
+        self._settings = settings(address)
+        self._patience = Patience(patience)
+
+    @cached_property
+    def _reader(self) -> ObjectStore:
+        """For answers with content, which may take long but never stop coming."""
+        return self._client(0, {"read_timeout": timedelta(seconds=self._patience.attempt(0))})
+
+    @cached_property
+    def _once(self) -> ObjectStore:
+        return self._client(0)
+
+    @cached_property
+    def _patient(self) -> ObjectStore:
+        """For an upload in several requests."""
+        return self._client(1_000)
+
+    def _client(self, retries: int, limits: Mapping[str, Any] | None = None) -> ObjectStore:
+        kinds: dict[str, Callable[..., ObjectStore]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+        attempt = self._patience.attempt(CHUNK)
+        options: dict[str, Any] = {
+            "config": self._settings.config,
+            "client_options": {
+                "allow_http": self._settings.endpoint.startswith("http://"),
+                "timeout": timedelta(seconds=attempt),
+                **(limits or {}),
+            },
+            "retry_config": {
+                "max_retries": retries,
+                "retry_timeout": timedelta(seconds=self._patience.window + self._patience.attempt(0)),
+                "backoff": self._patience.backoff,
+            },
+        }
+        if self._settings.provider:
+            options["credential_provider"] = self._settings.provider
+        try:
+            return kinds[self._address.scheme](self._address.bucket, **options)
+        except Exception as error:  # noqa: BLE001 - a configuration can be refused in many ways
+            raise self._explain(error, "") from None
+
+    def put(self, key: str, body: Body) -> str:
+        return loop.run(self._put(key, body))
+
+    async def _put(self, key: str, body: Body) -> str:
+        if body.size is not None and body.size <= CHUNK:
+            data = await asyncio.to_thread(body.read)
+            return self._tag(await self._persist(key, lambda: self._once.put_async(key, data), len(data)))
+        size = max(CHUNK, -(-(body.size or 0) // MOST_REQUESTS))
+
+        async def upload() -> Any:
+            return await self._patient.put_async(
+                key, _pieces(body), use_multipart=True, chunk_size=size, max_concurrency=PARALLEL
+            )
+
+        if not body.once:
+            return self._tag(await self._persist(key, upload, None))
+        with self._explained(key):
+            return self._tag(await upload())
+
+    def create(self, key: str, data: bytes) -> str | None:
+        return loop.run(self._conditional(key, data, "create"))
+
+    def replace(self, key: str, data: bytes, etag: str) -> str | None:
+        named = {"version": etag} if self._address.scheme == "gs" else {"e_tag": etag}
+        return loop.run(self._conditional(key, data, named))
+
+    async def _conditional(self, key: str, data: bytes, mode: Any) -> str | None:
+        """Put if the condition holds. A request may succeed though its answer is lost; then the condition does not
+        hold any more when it is repeated, and what is there now tells."""
+        doubtful = False
+
+        def in_doubt() -> None:
+            nonlocal doubtful
+            doubtful = True
+
+        async def attempt() -> Any:
+            try:
+                return await self._once.put_async(key, data, mode=mode)
+            except (AlreadyExistsError, PreconditionError):
+                content, meta = await self._content(key)
+                if meta is None and mode == "create":
+                    raise Unreachable(f"{self._url(key)} came and went", fix="try again") from None
+                return meta if doubtful and content == data else None
+            except FileNotFoundError as error:
+                if isinstance(reason := self._explain(error, key), NotFound):
+                    return None
+                raise reason from None
+
+        result = await self._persist(key, attempt, len(data), in_doubt)
+        return None if result is None else self._tag(result)
+
+    async def _content(self, key: str) -> tuple[bytes, Any]:
+        try:
+            result = await self._reader.get_async(key)
+            return bytes(await result.bytes_async()), result.meta
+        except FileNotFoundError:
+            return b"", None
+
+    def head(self, key: str) -> Entry:
+        return self._entry(loop.run(self._persist(key, lambda: self._reader.head_async(key))))
+
+    def get(self, key: str) -> bytes:
+        return b"".join(self._chunks(key))
+
+    def stream(self, key: str) -> Iterator[bytes]:
+        return map(bytes, self._chunks(key))
+
+    def _chunks(self, key: str) -> Iterator[Bytes]:
+        first, meta = loop.run(self._persist(key, lambda: self._first(key), CHUNK))
+        yield first
+        starts = iter(range(CHUNK, meta["size"], CHUNK))
+        ahead: deque[Future[Bytes]] = deque()
+        try:
+            while True:
+                for start in itertools.islice(starts, PARALLEL - len(ahead)):
+                    ahead.append(loop.start(self._piece(key, start, meta)))
+                if not ahead:
+                    return
+                yield loop.wait(ahead[0])
+                ahead.popleft()
+        finally:
+            for future in ahead:
+                future.cancel()
+
+    async def _first(self, key: str) -> tuple[Bytes, Any]:
+        """The first chunk, and what there is to know of the whole: one request for what is small."""
+        try:
+            result = await self._reader.get_async(key, options={"range": (0, CHUNK)})
+            return await result.bytes_async(), result.meta
+        except BaseError as error:
+            if _is_past_the_end(error):
+                return Bytes(), await self._reader.head_async(key)
+            raise
+
+    async def _piece(self, key: str, start: int, meta: Any) -> Bytes:
+        async def attempt() -> Bytes:
+            wanted = (start, min(start + CHUNK, meta["size"]))
+            result = await self._reader.get_async(key, options={"range": wanted, "if_match": meta["e_tag"]})
+            return await result.bytes_async()
+
+        return await self._persist(key, attempt, CHUNK)
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        async def attempt() -> bytes:
+            try:
+                return bytes(await self._reader.get_range_async(key, start=start, length=length))
+            except BaseError as error:
+                if _is_past_the_end(error):
+                    return b""
+                raise
+
+        return loop.run(self._persist(key, attempt, length))
+
+    def list(self, folder: str, after: str) -> list[Entry]:
+        async def attempt() -> list[Entry]:
+            found: list[Entry] = []
+            async for page in self._reader.list(folder or None, offset=after or None, chunk_size=PAGE):
+                found += [self._entry(meta) for meta in page]
+            return sorted(found, key=lambda entry: entry.key)
+
+        return loop.run(self._persist(folder, attempt, None))
+
+    def delete(self, keys: Sequence[str]) -> None:
+        async def remove(some: Sequence[str]) -> None:
+            await self._persist(some[0], lambda: self._once.delete_async(some))
+
+        async def in_bulk() -> None:
+            for at in range(0, len(keys), PAGE):
+                await remove(keys[at : at + PAGE])
+
+        async def one(key: str, turn: asyncio.Semaphore) -> None:
+            async with turn:
+                with contextlib.suppress(NotFound):
+                    await remove([key])
+
+        async def each() -> None:
+            turn = asyncio.Semaphore(PARALLEL)
+            await asyncio.gather(*(one(key, turn) for key in keys))
+
+        # S3 removes many at once and does not mind missing ones; the others do mind, and would stop there.
+        loop.run(in_bulk() if self._address.scheme == "s3" else each())
+
+    async def _persist(
+        self,
+        key: str,
+        work: Callable[[], Awaitable[T]],
+        size: int | None = 0,
+        on_failure: Callable[[], None] = lambda: None,
+    ) -> T:
+        """Do it with patience; `size` is how many bytes it moves, None when it has limits of its own."""
+        limit = None if size is None else self._patience.attempt(size)
+        with self._explained(key):
+            return await self._patience.persist(work, limit, on_failure)
+
+    @contextlib.contextmanager
+    def _explained(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except (BaseError, FileNotFoundError, TimeoutError, ValueError) as error:
+            raise self._explain(error, key) from None  # its own text may hold what nobody should read
+
+    def _explain(self, error: Exception, key: str) -> CallsheetError:
+        if isinstance(error, PreconditionError):
+            return RetryError(f"{self._url(key)} changed while it was being read", fix="read it again")
+        return explain(error, self._url(key), self._settings.endpoint)
+
+    def _url(self, key: str) -> str:
+        return f"{self._address.scheme}://{self._address.bucket}" + (f"/{key}" if key else "")
+
+    def _entry(self, meta: Any) -> Entry:
+        return Entry(meta["path"], meta["size"], meta["last_modified"].timestamp(), self._tag(meta))
+
+    def _tag(self, meta: Any) -> str:
+        """What a conditional put names: Google counts generations, the others have etags."""
+        return str(meta["version" if self._address.scheme == "gs" else "e_tag"] or "")
+
+
+async def _pieces(body: Body) -> AsyncIterator[Chunk]:
+    """A body's chunks, read and hashed outside the event loop."""
+    chunks = body.chunks()
+    while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+        yield chunk
+
+
+def _is_past_the_end(error: BaseError) -> bool:
+    text = str(error)
+    return "status code: 416" in text or "InvalidRange" in text

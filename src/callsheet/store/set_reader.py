@@ -1,0 +1,147 @@
+"""Reading sets: the newest that is whole, and parts that are what their writer wrote."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from callsheet.errors import RetryError, UserError
+from callsheet.store import manifest
+from callsheet.store.errors import BadSet, NotFound
+from callsheet.store.manifest import Part, Record
+from callsheet.store.store import Store, save
+from callsheet.store.upload import Progress
+
+log = logging.getLogger("callsheet.store")
+
+
+class StoredSet:
+    """A set that was written whole. Its parts are checked against their hashes whenever they are read."""
+
+    def __init__(self, store: Store, record: Record) -> None:
+        self._store = store
+        self.record = record
+
+    @property
+    def name(self) -> str:
+        """What its writer called it."""
+        return self.record.name
+
+    @property
+    def number(self) -> int:
+        """Its place in the row: a later set has a larger one."""
+        return self.record.number
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """What its writer said about it."""
+        return self.record.info
+
+    @cached_property
+    def parts(self) -> Mapping[str, Part]:
+        """Its parts by their names."""
+        return {part.name: part for part in self.record.parts}
+
+    @property
+    def size(self) -> int:
+        """Bytes of all parts."""
+        return sum(part.size for part in self.record.parts)
+
+    def __repr__(self) -> str:
+        return (
+            f"<StoredSet {self.name!r}, number {self.number}, {len(self.parts)} parts, {self.size:,} bytes>"
+        )
+
+    def read(self, part: str) -> bytes:
+        """A part in memory, once it has proved to be what was written."""
+        return b"".join(self._checked(part))
+
+    def download(self, part: str, path: Path, *, progress: Progress | None = None) -> None:
+        """A part as a file, which appears when it has proved to be what was written."""
+        save(self._checked(part, progress), path)
+
+    def verify(self) -> None:
+        """Read every part and compare; BadSet for the first that is not what was written."""
+        for part in self.parts:
+            for _ in self._checked(part):
+                pass
+
+    def check(self) -> None:
+        """Compare what a list tells: whether every part is there in its size."""
+        there = {entry.key: entry.size for entry in self._store.list(self.record.folder)}
+        for part in self.record.parts:
+            size = there.get(self._key(part.name))
+            if size != part.size:
+                found = "missing" if size is None else f"{size:,} bytes long"
+                raise self._bad(f"its part {part.name!r} of {part.size:,} bytes is {found}")
+
+    def _checked(self, name: str, progress: Progress | None = None) -> Iterator[bytes]:
+        part = self.parts.get(name)
+        if part is None:
+            raise UserError(
+                f"the set {self.name!r} has no part {name!r}", fix=f"it has {', '.join(self.parts)}"
+            )
+        digest = hashlib.sha256()
+        done = 0
+        try:
+            for chunk in self._store.stream(self._key(name)):
+                digest.update(chunk)
+                yield chunk
+                done += len(chunk)
+                if progress:
+                    progress(done, part.size)
+        except NotFound:
+            if not self._store.exists(manifest.key(self.number)):
+                raise RetryError(
+                    f"the set {self.name!r} in {self._store.url} was removed while it was being read",
+                    fix="ask for the latest again",
+                ) from None
+            raise self._bad(f"its part {name!r} is missing") from None
+        if digest.hexdigest() != part.sha256:
+            raise self._bad(f"its part {name!r} is not what was written: {done:,} bytes with another hash")
+
+    def _bad(self, why: str) -> BadSet:
+        return BadSet(
+            f"the set {self.name!r} in {self._store.url} is damaged: {why}",
+            fix=f"an earlier one: latest(store, before={self.number})",
+        )
+
+    def _key(self, part: str) -> str:
+        return f"{self.record.folder}/{part}"
+
+
+def latest(store: Store, *, before: int | None = None, skip_bad: bool = False) -> StoredSet | None:
+    """The newest set whose manifest is intact and whose parts are all there in their size; None when there is none.
+
+    A bad one is an error; with `skip_bad` it is logged and the one before it is taken. `before` is a set's number."""
+    return manifest.settled(lambda: _latest(store, before, skip_bad))
+
+
+def _latest(store: Store, before: int | None, skip_bad: bool) -> StoredSet | None:
+    for record in manifest.walk(store, before=before):
+        try:
+            if isinstance(record, BadSet):
+                raise record
+            if record.kind == "claim":
+                continue
+            found = StoredSet(store, record)
+            found.check()
+        except BadSet as bad:
+            if isinstance(record, Record):
+                store.head(manifest.key(record.number))  # NotFound: it was removed together with its parts
+            if not skip_bad:
+                raise
+            log.warning("%s; looking for an earlier one", bad.message)
+        else:
+            return found
+    return None
+
+
+def all_sets(store: Store) -> list[StoredSet]:
+    """Every set that counts, the newest first, those with a bad manifest left out; parts are not looked at."""
+    records = manifest.everything(store)
+    return [StoredSet(store, r) for r in records if isinstance(r, Record) and r.kind == "set"]
