@@ -75,9 +75,9 @@ def rows(seconds: str) -> list[Row]:
     ]
     found += [
         Row(
-            f"replay, prioritised, {payload}, inserts and samples",
+            f"replay, prioritized, {payload}, inserts and samples",
             (OURS, "replay", payload, "1", seconds),
-            {"Reverb": ("reverb", "reverb_table.py", payload, "1", seconds, "prioritised")},
+            {"Reverb": ("reverb", "reverb_table.py", payload, "1", seconds, "prioritized")},
             "both_per_s",
             (Goal("Reverb", 5),),
         )

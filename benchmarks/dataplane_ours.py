@@ -180,7 +180,7 @@ def replay(payload: str, writers: int, seconds: float) -> None:
         took = time.perf_counter() - begun
         gigabytes = count * size(payload) / 1e9
         report(
-            "Callsheet, prioritised",
+            "Callsheet, prioritized",
             payload=payload,
             writers=writers,
             items_per_s=count / took,
@@ -206,7 +206,7 @@ def _inserts(children: list[subprocess.Popen[str]]) -> int:
 
 
 def serve_replay(payload: str) -> None:
-    table = Table(kind="prioritised", items=1000)
+    table = Table(kind="prioritized", items=1000)
     with context("memory", "replay") as here, ReplayServer(here, "e", table) as server:
         print(server.address, flush=True)
         server.serve()

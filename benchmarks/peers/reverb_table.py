@@ -1,6 +1,6 @@
 """Reverb: whole rollouts inserted by writers and sampled by a reader that copies them into a batch.
 
-`reverb_table.py PAYLOAD WRITERS SECONDS queue|prioritised`. Prints the rates of inserts and of samples.
+`reverb_table.py PAYLOAD WRITERS SECONDS queue|prioritized`. Prints the rates of inserts and of samples.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Config(Settings, frozen=True, kw_only=True):
 
 
 def returns(batch, gamma):
-    """What each step brought from there on, [T, B], as far as the rollout shows it; standardised."""
+    """What each step brought from there on, [T, B], as far as the rollout shows it; standardized."""
     goes_on = (batch["terminated"] == 0) & (batch["truncated"] == 0) & (batch["valid"] != 0)
     found = discounted(batch["reward"], gamma * goes_on.astype(np.float32))
     counts = batch["valid"] != 0

@@ -94,7 +94,7 @@ def main() -> None:
             pass  # wakes up now and then, so that a signal is noticed whichever thread it reached
         server.shutdown()
     print(
-        f"learnt from {learner.seen} episodes: best {learner.best:g} of 100, steering {learner.gain:.2f}",
+        f"learned from {learner.seen} episodes: best {learner.best:g} of 100, steering {learner.gain:.2f}",
         flush=True,
     )
 

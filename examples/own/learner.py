@@ -1,4 +1,4 @@
-"""A learner in plain NumPy: it reads batches of rollouts, follows the policy gradient, and publishes what it learnt.
+"""A learner in plain NumPy: it reads batches of rollouts, follows the policy gradient, and publishes what it learned.
 
 The problem: of three actions one is right, and which one depends on the observation. A random policy is right in a
 third of all cases; this one is done when it is right in 90 of 100.
@@ -39,7 +39,7 @@ def main():
             right += (float(batch["reward"].mean()) - right) / 10
             if version % 25 == 0:
                 print(f"version {version}: right in {right:.0%}", flush=True)
-        print(f"learnt after {version} updates: right in {right:.0%}", flush=True)
+        print(f"learned after {version} updates: right in {right:.0%}", flush=True)
 
 
 if __name__ == "__main__":

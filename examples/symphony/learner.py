@@ -71,7 +71,7 @@ def show_progress(policy: Policy) -> None:
 
 
 def serve(policy: Policy, replay: zmq.Socket, parameters: zmq.Socket, updates: int) -> None:
-    """Answer both endpoints until enough was learnt and the agent has heard that it is over."""
+    """Answer both endpoints until enough was learned and the agent has heard that it is over."""
     poller = zmq.Poller()
     poller.register(replay, zmq.POLLIN)
     poller.register(parameters, zmq.POLLIN)
@@ -104,7 +104,7 @@ def main() -> None:
     ):
         show_progress(policy)
         serve(policy, replay, parameters, options.updates)
-    print(f"learnt: return {policy.returns[0]:.3f} -> {policy.returns[-1]:.3f}", flush=True)
+    print(f"learned: return {policy.returns[0]:.3f} -> {policy.returns[-1]:.3f}", flush=True)
 
 
 if __name__ == "__main__":

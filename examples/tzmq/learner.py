@@ -19,7 +19,7 @@ FAREWELL_SECONDS = 1.0
 
 
 class Learner:
-    """What has been learnt: how many trajectories, and from whom."""
+    """What has been learned: how many trajectories, and from whom."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps

@@ -94,6 +94,14 @@ EXIT_INTERRUPTED: Final = 130
 EXIT_STOPPED: Final = 143
 """The run was stopped by `callsheet stop`, by a signal, or because the program that started it went away."""
 
+RENAMED: Final = {
+    "duelling": "dueling",
+    "normalise": "normalize",
+    "normalise_advantages": "normalize_advantages",
+    "prioritised": "prioritized",
+}
+"""Old spellings in experiment files and checkpoints of earlier versions: still read, never written."""
+
 
 def endpoint_variable(endpoint: str, word: str) -> str:
     """The variable that tells one thing about one endpoint: ``CALLSHEET_TRAJECTORIES_ADDR``."""

@@ -76,7 +76,7 @@ def test_a_partitioned_node_is_noticed_while_its_pods_run_on(own: Kube, tool: Ca
 def test_whatever_is_plugged_in_or_out_the_switch_keeps_its_address(
     own: Kube, tool: Callable[..., str]
 ) -> None:
-    """A switch whose address changes is unreachable for all nodes until they have learnt the new one."""
+    """A switch whose address changes is unreachable for all nodes until they have learned the new one."""
     assert own.own is not None
     control = network.inside(units.running(own.own, CONTROL))
 

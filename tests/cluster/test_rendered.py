@@ -262,7 +262,7 @@ def test_racing_uses_a_gpu_node_secrets_and_a_claim(
         assert set(namespace.nodes_of("callsheet.dev/role=learner").values()) == {node}
         learner = logs(namespace, "callsheet.dev/role=learner", "learner")[0]
         assert "AWS_ACCESS_KEY_ID is set" in learner
-        assert "learnt from 60 episodes" in learner
+        assert "learned from 60 episodes" in learner
         results = list(Path(shared).rglob("policy-000060.json"))
         assert len(results) == 1, "checkpoints are on the claim"
         assert "racing" in results[0].parts
@@ -284,5 +284,5 @@ def test_a_symphony_script_launches_on_the_cluster(namespace: Kube, image: str, 
     )
     assert launched.returncode == 0, launched.stderr
     eventually(lambda: job_done(namespace, "rl-learner"), 240)
-    assert "learnt: return" in logs(namespace, "callsheet.dev/role=learner", "learner")[0]
+    assert "learned: return" in logs(namespace, "callsheet.dev/role=learner", "learner")[0]
     assert namespace.get("service", "rl-replay-server")["spec"]["ports"][0]["name"] == "replay-server"

@@ -21,7 +21,7 @@ from callsheet.runtime.replay.server import server
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["numpy", "zmq", "msgspec", "callsheet.runtime.replay"])
-TABLE = Table(kind="prioritised", items=200_000)
+TABLE = Table(kind="prioritized", items=200_000)
 
 
 def start(program: Callable[..., None], *arguments: Any) -> Any:

@@ -47,7 +47,7 @@ class ReplayLoop:
         )
         self._table = LiveTable(
             Table(
-                kind="prioritised" if hasattr(config, "alpha") else "uniform",
+                kind="prioritized" if hasattr(config, "alpha") else "uniform",
                 items=config.capacity,
                 alpha=getattr(config, "alpha", 0.0),
                 min_size=config.warmup,

@@ -209,7 +209,7 @@ def test_items_in_flight_stay_within_a_window_that_has_become_smaller(carrier: s
 def test_a_priority_that_changes_after_it_was_checked_changes_nothing() -> None:
     schema = Schema.of({"x": np.zeros(4, np.float32)})
     sent = insert_schema(schema)
-    table = Table(kind="prioritised", items=100, schema=schema, samples_per_insert=1.0, tolerance=1.0)
+    table = Table(kind="prioritized", items=100, schema=schema, samples_per_insert=1.0, tolerance=1.0)
     with (
         serving("memory", table) as shard,
         replay_context("memory", shard.address, role="intruder") as ctx,

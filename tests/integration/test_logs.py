@@ -55,7 +55,7 @@ def test_a_long_log_is_rotated_and_what_was_dropped_is_counted_and_said(folder: 
 
 
 @pytest.mark.exclusive
-def test_a_flooding_replica_disturbs_neither_its_neighbours_nor_the_supervisor(folder: Path) -> None:
+def test_a_flooding_replica_disturbs_neither_its_neighbors_nor_the_supervisor(folder: Path) -> None:
     window = "0.5"
     server = {"name": "server", "command": program("server.py", "ECHO"), "binds": [{"name": "echo"}]}
     client = {

@@ -39,19 +39,19 @@ def test_what_is_inserted_can_be_sampled(kind: str, size: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_priorities_move_the_draws(kind: str) -> None:
     with (
-        serving(kind, Table(kind="prioritised", alpha=1.0)) as shard,
+        serving(kind, Table(kind="prioritized", alpha=1.0)) as shard,
         client(kind, shard.address, batch=256, ahead=0) as replay,
     ):
         replay.insert_many({"number": np.arange(50)}, np.ones(50))
         replay.flush(10)
         sample = replay.sample(10)
-        favourite = sample.keys[:1]
+        favorite = sample.keys[:1]
         number = int(sample.arrays["number"][0])
         others = np.unique(sample.keys[sample.arrays["number"] != number])
         replay.update(others, np.zeros(len(others)))
-        replay.update(favourite, [7.0])
+        replay.update(favorite, [7.0])
         sample = replay.sample(10)
-        share = np.isin(sample.keys, np.concatenate([favourite, others]))
+        share = np.isin(sample.keys, np.concatenate([favorite, others]))
         assert (sample.arrays["number"][share] == number).all(), "those with priority 0 are not drawn"
         chance = sample.probabilities[sample.arrays["number"] == number][0]
         assert chance == pytest.approx(7 / (7 + 49 - len(others)))
@@ -59,7 +59,7 @@ def test_priorities_move_the_draws(kind: str) -> None:
 
 def test_importance_weights_make_up_for_the_chances() -> None:
     with (
-        serving("memory", Table(kind="prioritised", alpha=1.0)) as shard,
+        serving("memory", Table(kind="prioritized", alpha=1.0)) as shard,
         client("memory", shard.address, batch=512) as replay,
     ):
         replay.insert_many({"number": np.arange(2)}, [1.0, 3.0])
@@ -248,7 +248,7 @@ def test_arrays_with_different_numbers_of_items_are_refused() -> None:
 
 def test_episodes_become_sequences_that_are_sampled_whole() -> None:
     with (
-        serving("memory", Table(kind="prioritised")) as shard,
+        serving("memory", Table(kind="prioritized")) as shard,
         client("memory", shard.address, batch=8) as replay,
     ):
         episode = {"observation": np.random.default_rng(0).random((37, 3)), "reward": np.ones(37, np.float32)}
@@ -269,7 +269,7 @@ def test_a_writer_that_falls_silent_leaves_nothing_behind(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["memory", "network"])
 def test_priorities_in_any_number_are_taken(kind: str) -> None:
     with (
-        serving(kind, Table(kind="prioritised", items=20_000)) as shard,
+        serving(kind, Table(kind="prioritized", items=20_000)) as shard,
         client(kind, shard.address, batch=10_000) as replay,
     ):
         replay.insert_many({"number": np.arange(10_000)})

@@ -58,7 +58,7 @@ def lives(shard: Serving, kind: str, expelled: int) -> None:
 )
 def test_a_message_out_of_bounds_ends_its_link(kind: str, header: Header) -> None:
     with (
-        serving(kind, Table(kind="prioritised", items=100, schema=ITEM)) as shard,
+        serving(kind, Table(kind="prioritized", items=100, schema=ITEM)) as shard,
         context(kind, shard.address, role="intruder") as ctx,
     ):
         intruder = link(ctx, words.TO_SAMPLE)
@@ -99,7 +99,7 @@ def test_a_wish_of_one_who_is_gone_holds_up_nobody() -> None:
 )
 def test_items_that_are_not_as_agreed_end_their_link(kind: str, header: Header, priority: float) -> None:
     with (
-        serving(kind, Table(kind="prioritised", items=100, schema=ITEM)) as shard,
+        serving(kind, Table(kind="prioritized", items=100, schema=ITEM)) as shard,
         context(kind, shard.address, role="intruder") as ctx,
     ):
         intruder = link(ctx, words.WRITE, SENT)
@@ -153,7 +153,7 @@ def test_a_hello_that_makes_no_sense_is_refused_with_a_reason(
 def test_random_headers_do_no_harm() -> None:
     chance = np.random.default_rng(11)
     with (
-        serving("memory", Table(kind="prioritised", items=100, schema=ITEM)) as shard,
+        serving("memory", Table(kind="prioritized", items=100, schema=ITEM)) as shard,
         context("memory", shard.address, role="intruder") as ctx,
     ):
         intruder = link(ctx, words.TO_SAMPLE)

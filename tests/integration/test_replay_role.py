@@ -53,7 +53,7 @@ def test_an_experiment_with_a_replay_of_two_shards_learns_and_leaves_a_snapshot(
         {
             "name": "replay",
             "replicas": 2,
-            "command": [*MODULE, "--kind", "prioritised", "--items", "5000", "--min-size", "20"],
+            "command": [*MODULE, "--kind", "prioritized", "--items", "5000", "--min-size", "20"],
             "binds": [{"name": "replay"}],
         },
         {"name": "actor", "replicas": 2, "command": program("replay_actor.py"), "connects": ["replay"]},
@@ -103,14 +103,14 @@ def test_every_option_of_the_table_is_heeded(monkeypatch: pytest.MonkeyPatch) ->
     for name, value in environment(Path("/nowhere")).items():
         if name != "CALLSHEET_STORAGE":
             monkeypatch.setenv(name, value)
-    told = "--endpoint store --table t --kind prioritised --items 7 --bytes 2Ki --alpha 0.5 --min-size 3"
+    told = "--endpoint store --table t --kind prioritized --items 7 --bytes 2Ki --alpha 0.5 --min-size 3"
     told += " --samples-per-insert 4 --tolerance 9 --seed 1 --window 5 --snapshot-every 6 --keep 8"
     assert role.main(told.split()) == 0
     endpoint, table, more = seen
     assert endpoint == "store"
     assert table == role.Table(
         name="t",
-        kind="prioritised",
+        kind="prioritized",
         items=7,
         bytes=2048,
         alpha=0.5,

@@ -57,7 +57,7 @@ def test_items_are_spread_and_samples_come_from_all(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["memory", "network"])
 def test_chances_are_those_of_one_large_table(kind: str) -> None:
-    table = Table(kind="prioritised", alpha=1.0)
+    table = Table(kind="prioritized", alpha=1.0)
     with serving(kind, table) as first, serving(kind, table, index=1) as second:
         for shard, priority, base in ((first, 1.0, 0), (second, 5.0, 100)):
             with client(kind, shard.address, role="actor") as actor:

@@ -74,7 +74,7 @@ def test_writers_need_not_wait_for_the_last_snapshot(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_server_goes_on_where_a_snapshot_was_taken(kind: str, tmp_path: Path) -> None:
-    table = Table(kind="prioritised", items=300, alpha=0.5, samples_per_insert=100.0, tolerance=1e9)
+    table = Table(kind="prioritized", items=300, alpha=0.5, samples_per_insert=100.0, tolerance=1e9)
     options = {"storage": str(tmp_path), "snapshot_every": OFTEN}
     with serving(kind, table, **options) as shard:
         with client(kind, shard.address, batch=50, ahead=0) as replay:
@@ -211,7 +211,7 @@ def test_a_smaller_table_takes_the_newest_and_a_larger_one_all(tmp_path: Path) -
         actor.flush(20, durable=True)
     assert stored(tmp_path, items=70) == list(range(730, 800))
     assert stored(tmp_path, items=9000) == list(range(300, 800))
-    assert stored(tmp_path, kind="prioritised", items=500) == list(range(300, 800))
+    assert stored(tmp_path, kind="prioritized", items=500) == list(range(300, 800))
 
 
 def test_a_queue_comes_back_without_what_was_taken(tmp_path: Path) -> None:
@@ -319,7 +319,7 @@ def test_a_store_that_fails_does_not_stop_service(tmp_path: Path, caplog: pytest
 @pytest.mark.exclusive
 def test_service_hardly_pauses_while_a_million_items_are_stored(tmp_path: Path) -> None:
     """Priorities of a million items are copied at the moment of the snapshot; the items themselves are not."""
-    table = Table(kind="prioritised", items=1_000_000)
+    table = Table(kind="prioritized", items=1_000_000)
     with (
         serving("memory", table, storage=str(tmp_path), snapshot_every=0.5) as shard,
         client("memory", shard.address, batch=256) as replay,

@@ -75,7 +75,7 @@ def gone(*pids: int) -> bool:
         ("hang deaf", "took too long"),
     ],
 )
-def test_a_bad_simulator_is_replaced_and_its_neighbour_goes_on(
+def test_a_bad_simulator_is_replaced_and_its_neighbor_goes_on(
     how: str, says: str, failing: Callable[..., Environments], caplog: pytest.LogCaptureFixture
 ) -> None:
     envs = failing(how=how, step_timeout=2.5 if "hang" in how else 60)

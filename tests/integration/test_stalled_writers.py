@@ -31,7 +31,7 @@ from callsheet.store.manifest import numbers
 
 NEVER = 1e9
 PLACE = "checkpoints/replay-0/replay"
-TABLE = Table(kind="prioritised", items=64)
+TABLE = Table(kind="prioritized", items=64)
 """Sixteen segments of four items: snapshots write several, and later ones drop some."""
 
 

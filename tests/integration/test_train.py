@@ -189,7 +189,7 @@ def test_a_training_that_was_stopped_is_taken_up_by_another_run(folder: Path) ->
     (kept, *_) = all_sets(open_store(str(results("first"))).sub(FOLDER))
     steps = int(kept.info["steps"])
     first = curve(results("first"))
-    assert steps == first[-1]["steps"], "nothing that was learnt is lost"
+    assert steps == first[-1]["steps"], "nothing that was learned is lost"
 
     ended = done(
         "train", "ppo", "--resume", "first", "--stop-steps", str(steps + 3000), "--evaluate-every", "0"
@@ -214,7 +214,7 @@ def test_a_training_that_was_stopped_is_taken_up_by_another_run(folder: Path) ->
         (["sac", "--env", "CartPole-v1"], "SAC needs continuous actions"),
         (["dqn", "--env", "Pendulum-v1"], "need a finite number of actions, and these are continuous"),
         (["ppo", "--env", "CartPole-v1", "--set", "network.torso=nature"], "'nature' is for images"),
-        (["ppo", "--env", "CartPole-v1", "--env-option", "colour=1"], "CartPole-v1 has no option 'colour'"),
+        (["ppo", "--env", "CartPole-v1", "--env-option", "color=1"], "CartPole-v1 has no option 'color'"),
         (["ppo"], "a training needs an environment"),
         (["ppo", "--env", "CartPole-v1", "--resume", "nothing"], "there is no run 'nothing'"),
     ],

@@ -45,7 +45,7 @@ def open_files(*paths: str) -> list[str]:
 
 
 def processes(*pids: str) -> dict[str, list[str]]:
-    """What can be learnt of processes beyond their command lines, and whether they can be signalled."""
+    """What can be learned of processes beyond their command lines, and whether they can be signaled."""
     secret = ("environ", "maps", "mem", "auxv", "stack")
     read = [p for pid in pids for name in secret if _can(_read, p := f"/proc/{pid}/{name}")]
     read += [

@@ -1,4 +1,4 @@
-"""Learning curves: in the terminal, in colours or without, and as a picture."""
+"""Learning curves: in the terminal, in colors or without, and as a picture."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_other_numbers_and_time_can_be_drawn(capsys: pytest.CaptureFixture[str])
     assert "did you mean loss?" in capsys.readouterr().err
 
 
-def test_several_curves_without_colours_have_a_letter_each(
+def test_several_curves_without_colors_have_a_letter_each(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(
@@ -71,7 +71,7 @@ def test_several_curves_without_colours_have_a_letter_each(
     assert any(line.count("b") > 50 for line in lines[2:])
 
 
-def test_a_picture_shows_every_curve_in_a_colour_of_its_own(
+def test_a_picture_shows_every_curve_in_a_color_of_its_own(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(
@@ -82,9 +82,9 @@ def test_a_picture_shows_every_curve_in_a_colour_of_its_own(
     assert call(["plot", "bandit-1", str(folder / "other" / "2"), "-o", str(target)]) == 0
     with Image.open(target) as picture:
         assert picture.size == (960, 600)
-        colours = [colour for _, colour in picture.convert("RGB").getcolors(1 << 20) or ()]
+        colors = [color for _, color in picture.convert("RGB").getcolors(1 << 20) or ()]
     for wanted in ((0x1F, 0x6F, 0xB4), (0xD1, 0x49, 0x5B)):
-        assert any(max(abs(a - b) for a, b in zip(wanted, found, strict=True)) < 40 for found in colours)
+        assert any(max(abs(a - b) for a, b in zip(wanted, found, strict=True)) < 40 for found in colors)
     assert call(["plot", "bandit-1", "-o", str(folder / "no" / "such.png")]) == 2
     assert "cannot be written" in capsys.readouterr().err
 

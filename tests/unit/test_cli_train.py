@@ -38,7 +38,7 @@ def test_a_run_is_gone_on_from_with_its_own_environment_actors_and_settings(
     assert '"log_std": -1' in rendered
 
 
-def test_what_rewards_are_learnt_from_is_said_in_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_rewards_are_learned_from_is_said_in_the_file(capsys: pytest.CaptureFixture[str]) -> None:
     for wish, said in ([], "auto"), (["--rewards", "true"], "true"):
         assert call(["train", "dqn", "--env", "ALE/Pong-v5", *wish, "--render"]) == 0
         assert f'"rewards": "{said}"' in capsys.readouterr().out

@@ -39,18 +39,18 @@ def test_sizes_stay_short(count: int, text: str) -> None:
     ],
 )
 def test_a_log_line_cannot_break_the_screen(raw: str, shown: str) -> None:
-    assert words.clean(raw, colours=False) == shown
-    assert words.clean(raw, colours=True).removesuffix(words.RESET) == shown
+    assert words.clean(raw, colors=False) == shown
+    assert words.clean(raw, colors=True).removesuffix(words.RESET) == shown
 
 
-def test_colours_of_a_log_line_stay_where_there_is_colour_and_end_with_the_line() -> None:
+def test_colors_of_a_log_line_stay_where_there_is_color_and_end_with_the_line() -> None:
     line = "\x1b[31mred\x1b[2K and more"
-    assert words.clean(line, colours=True) == "\x1b[31mred and more\x1b[0m"
-    assert words.clean(line, colours=False) == "red and more"
+    assert words.clean(line, colors=True) == "\x1b[31mred and more\x1b[0m"
+    assert words.clean(line, colors=False) == "red and more"
 
 
 def test_an_endless_line_is_cut_and_says_so() -> None:
-    assert words.clean("x" * 5000, colours=False) == "x" * 2000 + "… (3,000 more characters)"
+    assert words.clean("x" * 5000, colors=False) == "x" * 2000 + "… (3,000 more characters)"
 
 
 def test_wide_characters_count_twice_when_a_cell_is_cut() -> None:

@@ -107,7 +107,7 @@ def test_a_folder_gives_its_yaml_files_in_order_and_skips_other_objects(tmp_path
     assert [item.experiment.name for item in load([str(tmp_path)])] == ["one", "two"]
 
 
-def test_in_a_folder_a_misspelt_experiment_is_still_ours(tmp_path: Path) -> None:
+def test_in_a_folder_a_misspelled_experiment_is_still_ours(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(TEXT.replace("NAME", "rl").replace("Experiment", "Experimnt"))
     assert [p.path for p in problems(str(tmp_path))] == ["kind"]
 

@@ -65,7 +65,7 @@ def test_the_usual_tolerance_is_a_tenth_of_what_the_first_items_allow() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"kind": "prioritized"},
+        {"kind": "prioritised"},
         {"items": 0},
         {"bytes": 0},
         {"alpha": -1},
@@ -82,6 +82,6 @@ def test_a_table_that_cannot_work_is_refused(wrong: dict[str, object]) -> None:
     assert refused.value.fix
 
 
-def test_a_misspelt_kind_gets_a_suggestion() -> None:
-    with pytest.raises(UserError, match="did you mean prioritised"):
-        Table(kind="prioritized")  # type: ignore[arg-type]
+def test_a_misspelled_kind_gets_a_suggestion() -> None:
+    with pytest.raises(UserError, match="did you mean prioritized"):
+        Table(kind="prioritised")  # type: ignore[arg-type]

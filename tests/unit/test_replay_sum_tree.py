@@ -40,7 +40,7 @@ def test_finds_what_a_running_sum_finds(
     leaves=st.integers(1, 5000),
     fills=st.lists(st.tuples(st.integers(0, 4999), st.integers(1, 700), WEIGHTS), min_size=1, max_size=20),
 )
-def test_neighbours_are_filled_as_one_by_one(leaves: int, fills: list[tuple[int, int, float]]) -> None:
+def test_neighbors_are_filled_as_one_by_one(leaves: int, fills: list[tuple[int, int, float]]) -> None:
     at_once, one_by_one = SumTree(leaves), SumTree(leaves)
     for start, count, weight in fills:
         start %= leaves

@@ -15,7 +15,7 @@ from callsheet.runtime.link.protocol import BadMessage
 from callsheet.runtime.replay import Table
 from callsheet.runtime.replay.config import KEY, PROBABILITY
 from callsheet.runtime.replay.protocol import LARGEST_PRIORITY, check_priorities
-from callsheet.runtime.replay.server.selectors import Prioritised
+from callsheet.runtime.replay.server.selectors import Prioritized
 from callsheet.runtime.replay.server.table import LiveTable
 from callsheet.runtime.schema import Schema
 
@@ -47,7 +47,7 @@ def sample(of: LiveTable, count: int) -> dict[str, NDArray[np.generic]]:
 
 
 @given(
-    kind=st.sampled_from(["uniform", "prioritised"]),
+    kind=st.sampled_from(["uniform", "prioritized"]),
     items=st.integers(1, 300),
     inserts=st.lists(st.integers(1, 400), min_size=1, max_size=12),
 )
@@ -98,10 +98,10 @@ def test_bytes_bound_a_table_as_items_do() -> None:
         table(bytes=19)
 
 
-def test_prioritised_draws_follow_the_priorities() -> None:
+def test_prioritized_draws_follow_the_priorities() -> None:
     """Chi-square: the counts of 200,000 draws are where they belong, five standard deviations allowed."""
     alpha, items = 0.7, 200
-    one = table(kind="prioritised", items=items, alpha=alpha)
+    one = table(kind="prioritized", items=items, alpha=alpha)
     priorities = np.random.default_rng(3).random(items).astype(np.float32) * 10
     insert(one, 0, items, priorities)
     wanted = priorities.astype(np.float64) ** alpha
@@ -125,7 +125,7 @@ def test_uniform_draws_are_even() -> None:
 
 
 def test_new_items_get_the_largest_priority_so_far() -> None:
-    one = table(kind="prioritised", items=10, alpha=1.0)
+    one = table(kind="prioritized", items=10, alpha=1.0)
     insert(one, 0, 1)
     assert one.mass == 1.0
     insert(one, 1, 1, 5.0)
@@ -140,7 +140,7 @@ def test_new_items_get_the_largest_priority_so_far() -> None:
 def test_items_that_come_one_by_one_are_worth_the_same_as_together(
     priorities: list[float], alpha: float
 ) -> None:
-    together, single = (table(kind="prioritised", items=64, alpha=alpha) for _ in range(2))
+    together, single = (table(kind="prioritized", items=64, alpha=alpha) for _ in range(2))
     numbers = np.arange(len(priorities) + 1)
     items = {"number": numbers, "row": np.repeat(numbers[:, None], 3, 1).astype(np.float32)}
     given = np.array([*priorities, np.nan], np.float32)
@@ -148,8 +148,8 @@ def test_items_that_come_one_by_one_are_worth_the_same_as_together(
     for number in numbers:
         single.insert(items, int(number), given[number : number + 1])
     ours, theirs = single.picker, together.picker
-    assert isinstance(ours, Prioritised)
-    assert isinstance(theirs, Prioritised)
+    assert isinstance(ours, Prioritized)
+    assert isinstance(theirs, Prioritized)
     assert ours.highest == theirs.highest
     assert np.array_equal(ours.priorities(0, len(given)), theirs.priorities(0, len(given)))
     assert single.mass == pytest.approx(together.mass, rel=1e-12)
@@ -166,7 +166,7 @@ def test_a_priority_that_cannot_be_is_refused(wrong: float, others: list[float])
 
 
 def test_an_item_with_priority_zero_is_never_drawn() -> None:
-    one = table(kind="prioritised", items=10, alpha=0.0)
+    one = table(kind="prioritized", items=10, alpha=0.0)
     insert(one, 0, 5, 0.0)
     assert not one.may_sample(1)
     assert one.why_no_sample(1) == "samples wait for priorities: those of all 5 items are 0"
@@ -175,7 +175,7 @@ def test_an_item_with_priority_zero_is_never_drawn() -> None:
 
 
 def test_priorities_change_by_key_and_keys_of_items_that_are_gone_are_counted() -> None:
-    one = table(kind="prioritised", items=8, alpha=1.0)
+    one = table(kind="prioritized", items=8, alpha=1.0)
     insert(one, 0, 8, 1.0)
     keys = sample(one, 64)[KEY].astype(np.uint64)
     one.update(np.unique(keys), np.zeros(8, np.float32))
@@ -187,11 +187,11 @@ def test_priorities_change_by_key_and_keys_of_items_that_are_gone_are_counted() 
 
 
 def test_a_key_of_an_earlier_life_does_not_hit_an_item_that_took_its_place() -> None:
-    one = table(kind="prioritised", items=8, alpha=1.0)
+    one = table(kind="prioritized", items=8, alpha=1.0)
     one.begin_life(3)
     insert(one, 0, 4, 1.0)
     lost = np.unique(sample(one, 64)[KEY].astype(np.uint64))
-    again = table(kind="prioritised", items=8, alpha=1.0)
+    again = table(kind="prioritized", items=8, alpha=1.0)
     again.lives = [(0, 3)]
     insert(again, 0, 2, 1.0)
     again.begin_life(3)
@@ -202,7 +202,7 @@ def test_a_key_of_an_earlier_life_does_not_hit_an_item_that_took_its_place() -> 
 
 
 def test_keys_made_up_by_a_stranger_do_no_harm() -> None:
-    one = table(kind="prioritised", items=8)
+    one = table(kind="prioritized", items=8)
     insert(one, 0, 4, 1.0)
     strange = np.random.default_rng(0).integers(0, 1 << 63, 1000).astype(np.uint64) | np.uint64(1 << 40)
     one.update(strange, np.full(1000, 5.0, np.float32))
@@ -211,7 +211,7 @@ def test_keys_made_up_by_a_stranger_do_no_harm() -> None:
 
 
 def test_draws_can_be_repeated_with_a_seed() -> None:
-    first, second = table(kind="prioritised"), table(kind="prioritised")
+    first, second = table(kind="prioritized"), table(kind="prioritized")
     for one in (first, second):
         insert(one, 0, 1000, np.arange(1000))
     assert np.array_equal(sample(first, 100)["number"], sample(second, 100)["number"])

@@ -121,7 +121,7 @@ def test_an_episode_of_an_evaluation_that_never_ends_is_cut_short() -> None:
     assert (sorted(played.steps), played.cut) == ([2, 2, 3, 3, 3], 0), "an end in the last step is an end"
 
 
-def test_signs_of_rewards_are_learnt_from_and_true_returns_are_told() -> None:
+def test_signs_of_rewards_are_learned_from_and_true_returns_are_told() -> None:
     class Generous(Counting):
         def step(self, actions: Any) -> Step:
             step = super().step(actions)
@@ -137,7 +137,7 @@ def test_signs_of_rewards_are_learnt_from_and_true_returns_are_told() -> None:
     assert arrays["episode_return"][1, 1] == -20
 
 
-def test_atari_is_learnt_from_signs_unless_told_otherwise() -> None:
+def test_atari_is_learned_from_signs_unless_told_otherwise() -> None:
     def signs(**more: Any) -> bool:
         return Training(algorithm="dqn", env="ALE/Pong-v5", **more).signs
 

@@ -32,7 +32,7 @@ def batch(count: int = 8, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def make(**more: float) -> DQN:
-    network = Network(head="q", hidden=(8,), duelling=True)
+    network = Network(head="q", hidden=(8,), dueling=True)
     return DQN(SPACES, Config(network=network, **more), seed=1)  # type: ignore[arg-type]
 
 

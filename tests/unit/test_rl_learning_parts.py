@@ -1,4 +1,4 @@
-"""What learners build on: the flat optimiser is PyTorch's Adam, and running statistics are those of all rows."""
+"""What learners build on: the flat optimizer is PyTorch's Adam, and running statistics are those of all rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callsheet.rl.nets.normalise import CLIP, Moments, Normaliser
+from callsheet.rl.nets.normalize import CLIP, Moments, Normalizer
 from callsheet.rl.nets.numpy import NumpyPolicy
 from callsheet.rl.nets.shape import Network
 from callsheet.rl.nets.torch import Adam, Layers, TorchNet, tensors
@@ -52,7 +52,7 @@ def test_steps_are_those_of_pytorchs_adam(clip: float | None) -> None:
     torch.testing.assert_close(net.parameters.values, flat, atol=1e-6, rtol=1e-5)
 
 
-def test_an_optimiser_goes_on_where_its_state_was_saved() -> None:
+def test_an_optimizer_goes_on_where_its_state_was_saved() -> None:
     net, later = make(), make(1)
     one = Adam(net.parameters.values, net.parameters.grads, lr=1e-2)
     for step in range(3):
@@ -128,7 +128,7 @@ def test_a_pass_cannot_be_gone_through_backwards_twice() -> None:
         out.backward()
 
 
-def test_a_part_is_optimised_without_the_others() -> None:
+def test_a_part_is_optimized_without_the_others() -> None:
     spaces = Spaces(SPACES.observations, Continuous((-1.0,), (1.0,)))
     net = TorchNet(
         spaces, Network(head="soft-actor-critic", hidden=(8,)), generator=torch.Generator().manual_seed(0)
@@ -176,21 +176,21 @@ def test_statistics_travel_in_the_snapshot_under_their_names() -> None:
     valid = np.ones((5, 4), np.uint8)
     valid[0] = 0
     obs["arm"][0] = 1e9
-    normaliser = Normaliser(spaces)
-    normaliser.update(obs, valid)
-    snapshot = normaliser.snapshot()
+    normalizer = Normalizer(spaces)
+    normalizer.update(obs, valid)
+    snapshot = normalizer.snapshot()
     assert sorted(snapshot) == ["norm.arm.count", "norm.arm.mean", "norm.arm.var"]
     np.testing.assert_allclose(snapshot["norm.arm.mean"], obs["arm"][1:].reshape(-1, 2).mean(0), rtol=1e-5)
     assert snapshot["norm.arm.count"] == 16
-    again = Normaliser(spaces)
+    again = Normalizer(spaces)
     again.load(snapshot)
     again.update(obs, valid)
-    normaliser.update(obs, valid)
-    for name, array in normaliser.snapshot().items():
+    normalizer.update(obs, valid)
+    for name, array in normalizer.snapshot().items():
         np.testing.assert_array_equal(again.snapshot()[name], array)
 
 
-def test_a_policy_sees_normalised_observations_clipped() -> None:
+def test_a_policy_sees_normalized_observations_clipped() -> None:
     net = make()
     plain, normal = NumpyPolicy(SPACES, net.network), NumpyPolicy(SPACES, net.network)
     snapshot = net.parameters.snapshot()
@@ -206,7 +206,7 @@ def test_a_policy_sees_normalised_observations_clipped() -> None:
     rng = np.random.default_rng
     expected = plain.act({"observation": seen}, rng(0)).value
     np.testing.assert_allclose(normal.act({"observation": raw}, rng(0)).value, expected, rtol=1e-5)
-    net.normalise(statistics)
+    net.normalize(statistics)
     with torch.no_grad():
         np.testing.assert_allclose(net.forward(tensors({"observation": raw})).value, expected, rtol=1e-5)
     normal.load(snapshot)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from callsheet.errors import UserError
 from callsheet.rl.nets.layout import Layout
-from callsheet.rl.nets.normalise import Normaliser
+from callsheet.rl.nets.normalize import Normalizer
 from callsheet.rl.nets.numpy import NumpyPolicy
 from callsheet.rl.nets.shape import Network, image, resolve
 from callsheet.rl.nets.snapshot import ForeignSnapshot
@@ -97,7 +97,7 @@ def test_what_is_left_open_follows_from_the_environment(
         (REACHER, Network(head="soft-actor-critic", lstm=8), "no LSTM"),
         (CARTPOLE, Network(lstm=8, shared=False), "shared by policy and value"),
         (CARTPOLE, Network(head="q", shared=True), "says nothing"),
-        (CARTPOLE, Network(duelling=True), "duelling"),
+        (CARTPOLE, Network(dueling=True), "dueling"),
         (CARTPOLE, Network(hidden=(64, 0)), "hidden=\\(64, 0\\)"),
     ],
 )
@@ -148,11 +148,11 @@ def test_an_actor_in_numpy_and_a_learner_in_pytorch_agree(
 ) -> None:
     net = TorchNet(spaces, network, generator=generator(seed))
     snapshot = shaken(net, seed)
-    normaliser = Normaliser(spaces)
-    normaliser.update(observe(spaces, 5, 4, seed=seed + 1), np.ones((5, 4)))
-    snapshot |= normaliser.snapshot()
+    normalizer = Normalizer(spaces)
+    normalizer.update(observe(spaces, 5, 4, seed=seed + 1), np.ones((5, 4)))
+    snapshot |= normalizer.snapshot()
     net.parameters.load(snapshot)
-    net.normalise(snapshot)
+    net.normalize(snapshot)
     policy = NumpyPolicy(spaces, network)
     policy.load(snapshot)
     obs = observe(spaces, batch, seed=seed)
@@ -202,9 +202,9 @@ def test_a_soft_actors_squashed_actions_and_log_probabilities_agree(batch: int, 
     np.testing.assert_allclose(calm.action, expected.mode(), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("duelling", [False, True])
-def test_values_of_actions_agree_and_some_actions_are_random(duelling: bool) -> None:
-    network = Network(head="q", duelling=duelling, embed=16)
+@pytest.mark.parametrize("dueling", [False, True])
+def test_values_of_actions_agree_and_some_actions_are_random(dueling: bool) -> None:
+    network = Network(head="q", dueling=dueling, embed=16)
     flat = msgspec.structs.replace(network, torso="mlp")
     for shape, policy in ((network, TorchPolicy(ROBOT, network)), (flat, NumpyPolicy(ROBOT, flat))):
         net = TorchNet(ROBOT, shape, generator=generator())

@@ -201,7 +201,7 @@ def test_what_goes_wrong_in_either_of_two_threads_comes_out_when_both_are_over()
     assert done == ["here", "here", "there"]
 
 
-def test_pictures_are_learnt_too() -> None:
+def test_pictures_are_learned_too() -> None:
     spaces = Spaces({"observation": Array("uint8", (84, 84, 4))}, SPACES.action)
     learner = SAC(spaces, Config(network=Network(head="soft-actor-critic", hidden=(8,), embed=8)), seed=1)
     rng = np.random.default_rng(0)

@@ -51,7 +51,7 @@ class Trained:
         for _ in range(updates):
             told = self.learner.update({})
             self.session.episodes.add(np.full(20, float(self.session.updates)), np.ones(20, int))
-            self.session.learnt(100, told, waited=1.0, took=3.0, lag=1.0)
+            self.session.learned(100, told, waited=1.0, took=3.0, lag=1.0)
 
     @property
     def calls(self) -> int:

@@ -103,7 +103,7 @@ def test_what_cannot_be_used_is_named(
     assert raised.value.fix
 
 
-def test_seeds_of_neighbours_have_nothing_in_common() -> None:
+def test_seeds_of_neighbors_have_nothing_in_common() -> None:
     seeds = {seed_of(actor, index) for actor in range(50) for index in range(64)}
     assert len(seeds) == 50 * 64
     assert max(seeds) < 2**30

@@ -91,7 +91,7 @@ def test_filling_never_looks_at_what_was_filled_in(parts: list[str]) -> None:
         ("{mounts.dat}", "did you mean {mounts.data}?"),
     ],
 )
-def test_a_misspelt_word_is_an_error_with_a_way_out(text: str, fix: str) -> None:
+def test_a_misspelled_word_is_an_error_with_a_way_out(text: str, fix: str) -> None:
     (hole,) = holes(parse(text, ENDPOINTS))
     message, way_out = mistake(hole, ENDPOINTS, ["config.py"], ["data"])
     assert message.startswith(f"{text} does not resolve")

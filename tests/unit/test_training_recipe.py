@@ -57,7 +57,7 @@ def test_the_replay_is_as_the_algorithms_settings_say() -> None:
     assert replay["command"][:3] == ["python", "-m", "callsheet.runtime.replay"]
     assert replay["binds"] == [{"name": "replay"}]
     assert options(replay) == {
-        "kind": "prioritised",
+        "kind": "prioritized",
         "alpha": "0.6",
         "items": "1000",
         "bytes": "6000000000",

@@ -237,7 +237,7 @@ def test_a_variable_of_the_experiment_resolves_in_every_container_that_takes_it(
     )
 
 
-def test_a_connect_that_is_misspelt_is_not_told_again_where_the_endpoint_is_used() -> None:
+def test_a_connect_that_is_misspelled_is_not_told_again_where_the_endpoint_is_used() -> None:
     actor = {"name": "actor", "connects": ["trajectory"], "args": ["{trajectories.addr}"]}
     assert one(LEARNER, actor).path == "spec.roles[actor].connects[0]"
 

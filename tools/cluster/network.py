@@ -61,7 +61,7 @@ def free_number() -> int:
 def _destinations(routes: Iterable[dict[str, object]]) -> Iterable[str]:
     for route in routes:
         destination = str(route.get("dst", "default"))
-        # A wide route (a VPN's 10.0.0.0/8) leaves room for a narrower one; only close neighbours are in the way.
+        # A wide route (a VPN's 10.0.0.0/8) leaves room for a narrower one; only close neighbors are in the way.
         if destination != "default" and int(destination.partition("/")[2] or 32) > 16:
             yield destination
 

@@ -45,7 +45,7 @@ LAST_TRY = 60.0
 
 def table(items: int = ITEMS) -> Table:
     """What the replay holds."""
-    return Table(kind="prioritised", items=items, seed=1)
+    return Table(kind="prioritized", items=items, seed=1)
 
 
 class Member(msgspec.Struct, frozen=True):

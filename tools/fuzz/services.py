@@ -44,7 +44,7 @@ def _trajectories(ctx: Context, told: Callable[[str], None]) -> None:
 
 
 def _replay(ctx: Context, told: Callable[[str], None]) -> None:
-    with ReplayServer(ctx, ENDPOINT, Table(kind="prioritised", items=10_000)) as server:
+    with ReplayServer(ctx, ENDPOINT, Table(kind="prioritized", items=10_000)) as server:
         told(server.address)
         server.serve()
 

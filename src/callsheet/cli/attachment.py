@@ -95,7 +95,7 @@ class Attachment:
         return items
 
     def _handle(self, items: Sequence[_Item]) -> None:
-        """Print in the order of arrival, neighbouring lines in one go."""
+        """Print in the order of arrival, neighboring lines in one go."""
         lines: list[tuple[Shown, LogLine]] = []
         for shown, item in items:
             if isinstance(item, LogLine):

@@ -48,11 +48,10 @@ class LiveScreen:
         self._live.start()
 
     def lines(self, lines: Sequence[tuple[Shown, LogLine]]) -> None:
-        colours = not self._console.no_color
+        colors = not self._console.no_color
         self._print(
             "".join(
-                f"{shown.prefixes.of(line)}{words.clean(line.text, colours=colours)}\n"
-                for shown, line in lines
+                f"{shown.prefixes.of(line)}{words.clean(line.text, colors=colors)}\n" for shown, line in lines
             )
         )
 
@@ -115,8 +114,8 @@ def _headline(status: Status, since: float) -> Text:
     line = Text("─── ", style="dim", no_wrap=True, overflow="ellipsis")
     line.append(status.experiment, style="bold not dim")
     line.append(f"  {status.run}  ")
-    colour = output.PHASE_COLOURS[status.phase]
-    line.append(status.phase, style=f"{_STYLES.get(colour, colour)} not dim")
+    color = output.PHASE_COLORS[status.phase]
+    line.append(status.phase, style=f"{_STYLES.get(color, color)} not dim")
     line.append(f"  {words.age(status.uptime + since)}")
     for name, address in status.exposed.items():
         line.append(f"  {name} ", style="dim")
@@ -158,7 +157,7 @@ def _row(shown: Shown, role: RoleStatus, replicas: Iterable[ReplicaStatus]) -> l
     usage = shown.usage.get(role.name)
     oldest = max((replica.uptime for replica in running), default=None)
     return [
-        Text(role.name, style=shown.prefixes.colour(role.name)),
+        Text(role.name, style=shown.prefixes.color(role.name)),
         _ready(role),
         Text(str(role.restarts), style="yellow" if role.restarts else ""),
         f"{usage.cpu:.1f}" if usage else "-",
@@ -182,6 +181,6 @@ def _metrics_and_last_line(shown: Shown, role: RoleStatus) -> Text:
     cell = Text(f"{numbers.text(found)}  " if found else "")
     line = shown.last.get(role.name)
     if line is not None:
-        text = " ".join(words.clean(line.text, colours=False).split())
+        text = " ".join(words.clean(line.text, colors=False).split())
         cell.append(f"{line.index}: {text}" if role.wanted > 1 else text, style="dim")
     return cell

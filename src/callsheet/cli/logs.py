@@ -61,9 +61,9 @@ def command(
     )
     prefixes = Prefixes(status)
     one = not follow and _containers(status, wanted, container) == 1
-    screen, colours = output.is_terminal(sys.stdout), output.has_colour(sys.stdout)
+    screen, colors = output.is_terminal(sys.stdout), output.has_color(sys.stdout)
     for piece in found.log_pieces(query):
-        shown = piece.of(words.clean(text, colours=colours) for text in piece.texts()) if screen else piece
+        shown = piece.of(words.clean(text, colors=colors) for text in piece.texts()) if screen else piece
         sys.stdout.write(shown.after("" if one else prefixes.of(piece)))
         if follow:
             sys.stdout.flush()

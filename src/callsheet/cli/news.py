@@ -60,7 +60,7 @@ def _replicas(before: Status | None, after: Status) -> list[Event]:
 
 
 def _news(before: ReplicaStatus | None, after: ReplicaStatus) -> tuple[str, str]:
-    """What is new about one replica, and how it is coloured."""
+    """What is new about one replica, and how it is colored."""
     ended = before is None or before.phase != after.phase
     if ended and after.phase == "Failed":
         return f"failed: {after.reason}" if after.reason else "failed", "red"

@@ -1,6 +1,6 @@
 """Where everything that the command line prints goes out: answers on stdout, all else on stderr.
 
-Colour only where a person looks: a terminal, and no NO_COLOR. `-o json` prints JSON and nothing else. What only
+Color only where a person looks: a terminal, and no NO_COLOR. `-o json` prints JSON and nothing else. What only
 some answers need is imported where it is used: every verb's help waits for this module.
 """
 
@@ -24,8 +24,8 @@ _CODES = {
     "cyan": "36",
     "error": "1;31",
 }
-ROLE_COLOURS = ("cyan", "magenta", "green", "yellow", "blue")
-PHASE_COLOURS = {
+ROLE_COLORS = ("cyan", "magenta", "green", "yellow", "blue")
+PHASE_COLORS = {
     "Running": "green",
     "Succeeded": "green",
     "Failed": "error",
@@ -52,14 +52,14 @@ def is_terminal(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def has_colour(stream: TextIO) -> bool:
-    """Whether to colour what goes there."""
+def has_color(stream: TextIO) -> bool:
+    """Whether to color what goes there."""
     return is_terminal(stream) and not os.environ.get("NO_COLOR")
 
 
 def paint(text: str, style: str, stream: TextIO | None = None) -> str:
     """The text in a style, where the stream (stdout when absent) shows it."""
-    if not style or not has_colour(stream or sys.stdout):
+    if not style or not has_color(stream or sys.stdout):
         return text
     return f"\x1b[{_CODES[style]}m{text}{RESET}"
 
@@ -104,7 +104,7 @@ def structured(data: Any, form: str) -> str:
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, cut: bool = True) -> str:
     """Columns aligned by spaces. On a terminal the last column is cut at its edge unless `cut` is false.
 
-    The column PHASE is coloured.
+    The column PHASE is colored.
     """
     lines = [list(header), *([cell.replace("\n", "↵") for cell in row] for row in rows)]
     widths = [max(width(line[column]) for line in lines) for column in range(len(header))]
@@ -119,7 +119,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, cut: bool = T
             text.append(paint(_GAP.join(cells).rstrip(), "bold"))
             continue
         if phase >= 0:
-            cells[phase] = paint(cells[phase], PHASE_COLOURS.get(line[phase], ""))
+            cells[phase] = paint(cells[phase], PHASE_COLORS.get(line[phase], ""))
         text.append(_GAP.join(cells).rstrip())
     return "\n".join(text)
 
@@ -139,8 +139,8 @@ def screen_lines() -> int:
 
 
 def fit(line: str, columns: int) -> str:
-    """A line of ours cut to the screen; a cut line loses its colours."""
-    plain = clean(line, colours=False)
+    """A line of ours cut to the screen; a cut line loses its colors."""
+    plain = clean(line, colors=False)
     return line if width(plain) <= columns else shorten(plain, columns)
 
 

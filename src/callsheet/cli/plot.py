@@ -78,7 +78,7 @@ def _text(curves: list[Series], *, x_title: str, y_title: str, seconds: bool) ->
     columns, lines = _WITHOUT_SCREEN
     if output.is_terminal(sys.stdout):
         columns, lines = output.screen_columns(), output.screen_lines() - 1
-    colours = output.ROLE_COLOURS
+    colors = output.ROLE_COLORS
     return text.draw(
         curves,
         columns=columns,
@@ -86,8 +86,8 @@ def _text(curves: list[Series], *, x_title: str, y_title: str, seconds: bool) ->
         x_title=x_title,
         y_title=y_title,
         seconds=seconds,
-        paint=(lambda told, number: output.paint(told, colours[number % len(colours)]))
-        if output.has_colour(sys.stdout)
+        paint=(lambda told, number: output.paint(told, colors[number % len(colors)]))
+        if output.has_color(sys.stdout)
         else None,
     )
 

@@ -1,4 +1,4 @@
-"""Who wrote a line: `role/index` before the text, in the same colour for a role throughout a run."""
+"""Who wrote a line: `role/index` before the text, in the same color for a role throughout a run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _WIDEST = 24
 
 
 class Prefixes:
-    """The prefixes of one run's lines; on a terminal they are coloured, and as wide as the widest so far."""
+    """The prefixes of one run's lines; on a terminal they are colored, and as wide as the widest so far."""
 
     def __init__(self, status: Status, *, alone: bool = True) -> None:
-        self._colours = {role.name: _colour(number) for number, role in enumerate(status.roles)}
+        self._colors = {role.name: _color(number) for number, role in enumerate(status.roles)}
         self._experiment = "" if alone else f"{status.experiment}/"
         self._terminal = output.is_terminal(sys.stdout)
         self._width = 0
@@ -23,9 +23,9 @@ class Prefixes:
             for container in replica.containers:
                 self.of(LogLine(replica.role, replica.index, container.name, ""))
 
-    def colour(self, role: str) -> str:
-        """The role's colour."""
-        return self._colours.setdefault(role, _colour(len(self._colours)))
+    def color(self, role: str) -> str:
+        """The role's color."""
+        return self._colors.setdefault(role, _color(len(self._colors)))
 
     def name(self, line: LogLine | LogPiece) -> str:
         """``role/index``, and the container where the role is a group."""
@@ -38,8 +38,8 @@ class Prefixes:
         if not self._terminal:
             return f"{name} | "
         self._width = min(_WIDEST, max(self._width, len(name)))
-        return output.paint(f"{name.ljust(self._width)} │ ", self.colour(line.role))
+        return output.paint(f"{name.ljust(self._width)} │ ", self.color(line.role))
 
 
-def _colour(number: int) -> str:
-    return output.ROLE_COLOURS[number % len(output.ROLE_COLOURS)]
+def _color(number: int) -> str:
+    return output.ROLE_COLORS[number % len(output.ROLE_COLORS)]

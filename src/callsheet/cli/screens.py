@@ -74,11 +74,9 @@ class PlainScreen:
         self._stream = stream
 
     def lines(self, lines: Sequence[tuple[Shown, LogLine]]) -> None:
-        colours = output.has_colour(self._stream)
+        colors = output.has_color(self._stream)
         self._stream.write(
-            "".join(
-                f"{shown.prefixes.of(line)}{clean(line.text, colours=colours)}\n" for shown, line in lines
-            )
+            "".join(f"{shown.prefixes.of(line)}{clean(line.text, colors=colors)}\n" for shown, line in lines)
         )
         self._stream.flush()
 

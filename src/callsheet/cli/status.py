@@ -56,7 +56,7 @@ def _shown(run: base.Run, status: base.Status, form: str | None) -> str:
 def _head(status: base.Status) -> str:
     ready = sum(role.ready for role in status.roles)
     wanted = sum(role.wanted for role in status.roles)
-    phase = output.paint(status.phase, output.PHASE_COLOURS[status.phase])
+    phase = output.paint(status.phase, output.PHASE_COLORS[status.phase])
     facts = [
         ("run", status.run),
         ("experiment", status.experiment),
@@ -134,7 +134,7 @@ def _containers(status: base.Status) -> str:
             "-" if c.exit_code is None else str(c.exit_code),
             words.size(c.log_bytes),
             words.size(c.log_dropped) if c.log_dropped else "-",
-            c.log_error or words.clean(c.last_line, colours=False),
+            c.log_error or words.clean(c.last_line, colors=False),
         )
         for replica in status.replicas
         for c in replica.containers

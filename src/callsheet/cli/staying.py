@@ -39,10 +39,10 @@ def stay(
 
 def tell(runs: Sequence[base.Run], ended: Sequence[base.Status], form: str | None) -> None:
     """Say how runs have ended."""
-    from callsheet.cli.summary import summarise
+    from callsheet.cli.summary import summarize
 
     for run, status in zip(runs, ended, strict=True):
-        summarise(run, status)
+        summarize(run, status)
     if form in ("json", "yaml"):
         output.answer(structured(ended, form))
     elif form:

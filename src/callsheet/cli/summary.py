@@ -12,9 +12,9 @@ _FAILED_SHOWN = 5
 _LAST_WORDS = 10
 
 
-def summarise(run: Run, status: Status) -> None:
+def summarize(run: Run, status: Status) -> None:
     """Print the summary on stderr."""
-    phase = output.paint(status.phase, output.PHASE_COLOURS[status.phase], sys.stderr)
+    phase = output.paint(status.phase, output.PHASE_COLORS[status.phase], sys.stderr)
     reason = f": {status.reason}" if status.reason else ""
     output.say(f"{status.experiment} {phase} after {words.age(status.uptime)}{reason}")
     _failed(run, status)
@@ -41,7 +41,7 @@ def _failed(run: Run, status: Status) -> None:
             output.say(f"    (its log cannot be read: {error.message})", "dim")
             continue
         for line in lines[-_LAST_WORDS:]:
-            output.say(f"    │ {words.clean(line.text, colours=output.has_colour(sys.stderr))}")
+            output.say(f"    │ {words.clean(line.text, colors=output.has_color(sys.stderr))}")
     if len(failed) > _FAILED_SHOWN:
         output.say(
             f"  and {words.count(len(failed) - _FAILED_SHOWN, 'more failed replica')}; see `callsheet status`"

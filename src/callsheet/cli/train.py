@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     type=click.Choice(["auto", "true", "sign"]),
     default="auto",
     show_default=True,
-    help="What is learnt from: true rewards, or their signs; auto: signs for Atari.",
+    help="What is learned from: true rewards, or their signs; auto: signs for Atari.",
 )
 @click.option("--seed", default=0, show_default=True, metavar="N", help="Of everything drawn by chance.")
 @click.option("--stop-steps", type=int, metavar="N", help="End after so many environment steps.")

@@ -7,9 +7,9 @@ import unicodedata
 from functools import cache
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
-_COLOUR = r"\x1b\[[0-9;:]*m"
+_COLOR = r"\x1b\[[0-9;:]*m"
 _ESCAPE = (
-    _COLOUR  # kept or dropped by the caller
+    _COLOR  # kept or dropped by the caller
     + r"|\x1b\[[0-?]*[ -/]*[@-~]?"  # every other control sequence: cursor, screen, modes
     + r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # titles, hyperlinks and other strings up to their end
     + r"|\x1b[ -/]*[0-~]?"  # two-character escapes
@@ -58,8 +58,8 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def clean(text: str, *, colours: bool) -> str:
-    """A log line that moves no cursor and clears no screen; its own colours stay when wanted."""
+def clean(text: str, *, colors: bool) -> str:
+    """A log line that moves no cursor and clears no screen; its own colors stay when wanted."""
     text = text.rstrip("\r\n")
     if "\r" in text:
         # A progress bar rewrites its line: what a terminal would show at the end is the last part.
@@ -68,15 +68,15 @@ def clean(text: str, *, colours: bool) -> str:
         text = f"{text[:LONGEST_LINE]}… ({len(text) - LONGEST_LINE:,} more characters)"
     if text.isprintable():
         return text
-    escape, colour = _patterns()
-    text = escape.sub(lambda match: match[0] if colours and colour.fullmatch(match[0]) else "", text)
-    return text + RESET if colours and "\x1b" in text else text
+    escape, color = _patterns()
+    text = escape.sub(lambda match: match[0] if colors and color.fullmatch(match[0]) else "", text)
+    return text + RESET if colors and "\x1b" in text else text
 
 
 @cache
 def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Compiled when first needed: help does not wait for it."""
-    return re.compile(_ESCAPE, re.DOTALL), re.compile(_COLOUR)
+    return re.compile(_ESCAPE, re.DOTALL), re.compile(_COLOR)
 
 
 def width(text: str) -> int:

@@ -29,7 +29,7 @@ class _Output(Protocol):
 
 
 def file_name(number: int = 0) -> str:
-    """A name that TensorBoard recognises, and that sorts by the time of writing."""
+    """A name that TensorBoard recognizes, and that sorts by the time of writing."""
     return f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{number}"
 
 

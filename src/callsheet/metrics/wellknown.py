@@ -263,10 +263,10 @@ class Learning:
 
     def __init__(self, registry: Registry) -> None:
         self.done = registry.gauge(
-            "learning_done_steps", "Environment steps learnt from, in all attempts.", shown="steps"
+            "learning_done_steps", "Environment steps learned from, in all attempts.", shown="steps"
         )
         self.steps = registry.counter(
-            "learning_steps", "Environment steps learnt from, by this process.", shown="speed"
+            "learning_steps", "Environment steps learned from, by this process.", shown="speed"
         )
         self.updates = registry.counter("learning_updates", "Updates of the parameters.")
         self.update_seconds = registry.histogram("learning_update", "Time of one update.", unit="seconds")

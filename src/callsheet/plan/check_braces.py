@@ -72,7 +72,7 @@ def _in_container(it: Subject, site: Site, hole: Hole) -> tuple[str, str]:
             f"{hole} is where to listen, but {site.shown} does not bind {hole.head!r}",
             f"write {{{hole.head}.addr}} to connect to it",
         )
-    if not bound and hole.head not in site.container.connects and not _misspelt(it, site, hole.head):
+    if not bound and hole.head not in site.container.connects and not _misspelled(it, site, hole.head):
         return (
             f"{site.shown} uses {hole} but neither binds nor connects to {hole.head!r}",
             f"add {hole.head} to its connects",
@@ -80,7 +80,7 @@ def _in_container(it: Subject, site: Site, hole: Hole) -> tuple[str, str]:
     return "", ""
 
 
-def _misspelt(it: Subject, site: Site, endpoint: str) -> bool:
+def _misspelled(it: Subject, site: Site, endpoint: str) -> bool:
     """Whether a connect that leads nowhere, which is reported there, was probably meant for this endpoint."""
     astray = [name for name in site.container.connects if name not in it.endpoints]
     return any(nearest(name, it.endpoints) == endpoint for name in astray)

@@ -2,7 +2,7 @@
 
 ``{word}`` and ``{endpoint.word}`` with our own words are holes to fill; ``{{index}}`` writes a literal
 ``{index}``; every other brace is the user's (JSON, shell, templates) and stays as it is, byte for byte. A brace
-after a dollar sign is the shell's. What looks like a misspelt hole is reported rather than passed on.
+after a dollar sign is the shell's. What looks like a misspelled hole is reported rather than passed on.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def _replay(training: Training, wishes: Wishes, image: str) -> dict[str, Any]:
     alpha = getattr(config, "alpha", None)
     ratio = config.updates_per_step * config.batch
     turn = config.rollout * config.environments * training.actors
-    arguments: dict[str, Any] = {"kind": "uniform" if alpha is None else "prioritised"}
+    arguments: dict[str, Any] = {"kind": "uniform" if alpha is None else "prioritized"}
     if alpha is not None:
         arguments["alpha"] = alpha
     arguments["items"] = config.capacity // shards

@@ -1,4 +1,4 @@
-"""What learners of actor-critics share: the network in PyTorch, its optimiser, statistics, and their checkpoint."""
+"""What learners of actor-critics share: the network in PyTorch, its optimizer, statistics, and their checkpoint."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from callsheet.rl.learner import Arrays, flat, group, pack, unpack
-from callsheet.rl.nets.normalise import Normaliser
+from callsheet.rl.nets.normalize import Normalizer
 from callsheet.rl.nets.shape import Network
 from callsheet.rl.nets.torch import Adam, TorchNet
 from callsheet.rl.spaces import Spaces
@@ -22,7 +22,7 @@ class Wishes(Protocol):
     @property
     def anneal(self) -> bool: ...
     @property
-    def normalise(self) -> bool: ...
+    def normalize(self) -> bool: ...
     @property
     def network(self) -> Network: ...
 
@@ -39,7 +39,7 @@ class ActorCritic:
         self.adam = Adam(parameters.values, parameters.grads, lr=wishes.learning_rate, eps=1e-5)
         self.order = np.random.default_rng(seed)
         """The chance by which batches are shuffled."""
-        self._normaliser = Normaliser(spaces) if wishes.normalise else None
+        self._normalizer = Normalizer(spaces) if wishes.normalize else None
         self._wishes = wishes
 
     def begin(self, batch: Arrays) -> None:
@@ -49,17 +49,17 @@ class ActorCritic:
 
     def end(self, batch: Arrays) -> None:
         """After it: what was observed changes how observations are scaled from now on."""
-        if self._normaliser is not None:
-            self._normaliser.update({key: batch[f"obs.{key}"][:-1] for key in self.keys}, batch["valid"])
-            self.net.normalise(self._normaliser.snapshot())
+        if self._normalizer is not None:
+            self._normalizer.update({key: batch[f"obs.{key}"][:-1] for key in self.keys}, batch["valid"])
+            self.net.normalize(self._normalizer.snapshot())
 
     def snapshot(self) -> Arrays:
         """Parameters and statistics."""
         found = self.net.parameters.snapshot()
-        return found | self._normaliser.snapshot() if self._normaliser else found
+        return found | self._normalizer.snapshot() if self._normalizer else found
 
     def state(self) -> Arrays:
-        """Weights, optimiser, statistics, and where chance was."""
+        """Weights, optimizer, statistics, and where chance was."""
         return flat(policy=self.snapshot(), adam=self.adam.state(), chance={"order": pack(self.order)})
 
     def restore(self, arrays: Arrays) -> None:
@@ -67,7 +67,7 @@ class ActorCritic:
         policy = group(arrays, "policy")
         self.net.parameters.load(policy)
         self.adam.restore(group(arrays, "adam"))
-        if self._normaliser is not None:
-            self._normaliser.load(policy)
-            self.net.normalise(policy)
+        if self._normalizer is not None:
+            self._normalizer.load(policy)
+            self.net.normalize(policy)
         unpack(self.order, arrays["chance/order"])

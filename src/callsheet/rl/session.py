@@ -33,7 +33,7 @@ _SAY = 10.0
 
 
 class Session:
-    """Counts, keeps and ends. The learner's loop calls `learnt` after each update, until `over` says why it ends."""
+    """Counts, keeps and ends. The learner's loop calls `learned` after each update, until `over` says why it ends."""
 
     def __init__(self, context: Context, training: Training, learner: Learner, spaces: Spaces) -> None:
         if not context.storage:
@@ -48,7 +48,7 @@ class Session:
         self._checkpoints = Checkpoints(self._store, keep=training.checkpoints.keep, order=context.attempt)
         self.episodes = Episodes()
         self.steps = 0
-        """Environment steps learnt from."""
+        """Environment steps learned from."""
         self.updates = 0
         self.evaluation: float | None = None
         """The evaluator's newest verdict."""
@@ -139,7 +139,7 @@ class Session:
             return f"{self.seconds:.0f} seconds"
         return None
 
-    def learnt(
+    def learned(
         self, steps: int, told: Mapping[str, float], *, waited: float, took: float, lag: float
     ) -> None:
         """After an update from so many new steps; `waited` and `took` are seconds."""
@@ -185,7 +185,7 @@ class Session:
         )
 
     def checkpoint(self) -> None:
-        """Write one now, unless nothing was learnt since the last."""
+        """Write one now, unless nothing was learned since the last."""
         self._saved_at = time.monotonic()
         if self._saved_updates == self.updates:
             return
@@ -222,7 +222,7 @@ class Session:
             log.error("%s; the training goes on and tries again", error.message)
 
     def close(self, reason: str | None) -> None:
-        """The end, or a stop that was asked for: what was learnt is kept."""
+        """The end, or a stop that was asked for: what was learned is kept."""
         self.checkpoint()
         if self._newest and self._curve.points[-1].get("updates") != self.updates:
             self._curve.add(self.seconds, self._newest, always=True)

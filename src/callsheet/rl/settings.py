@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from callsheet import contract
 from callsheet.errors import Misconfigured, did_you_mean
 from callsheet.rl.spaces import Family
 
@@ -67,7 +68,7 @@ class Training(Settings, frozen=True, kw_only=True):
     inference: Literal["local", "central"] = "local"
     """Where actions are chosen: by each actor, or by a policy server for all of them."""
     rewards: Literal["auto", "true", "sign"] = "auto"
-    """What is learnt from: the true rewards, or only whether they are above or below 0. "auto": signs for Atari, as is
+    """What is learned from: the true rewards, or only whether they are above or below 0. "auto": signs for Atari, as is
     usual there, else true ones. Returns that are told are always those of true rewards."""
     seed: int = 0
     """Of everything that is drawn by chance: weights, environments, actions, the order of samples."""
@@ -79,9 +80,22 @@ class Training(Settings, frozen=True, kw_only=True):
     settings: dict[str, Any] = {}
     """The algorithm's own; those that are not said have the defaults of the family."""
 
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "settings", self._renamed())
+
+    def _renamed(self) -> dict[str, Any]:
+        """The settings with old spellings replaced, so that files and checkpoints of earlier versions still work."""
+        settings = self.settings
+        if ":" not in self.algorithm:  # the names in a user's own class are their own
+            settings = {contract.RENAMED.get(name, name): value for name, value in settings.items()}
+        if isinstance(network := settings.get("network"), dict):
+            renamed = {contract.RENAMED.get(name, name): value for name, value in network.items()}
+            settings = settings | {"network": renamed}
+        return settings
+
     @property
     def signs(self) -> bool:
-        """Whether only the signs of rewards are learnt from."""
+        """Whether only the signs of rewards are learned from."""
         return self.rewards == "sign" or (self.rewards == "auto" and self.family == "atari")
 
     def encode(self) -> str:

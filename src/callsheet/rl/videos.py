@@ -27,7 +27,7 @@ _PAUSE = 30
 """Milliseconds of one frame."""
 _LARGEST = 400
 """Pixels of the longer side; larger pictures are halved until they fit."""
-_COLOURS = 64
+_COLORS = 64
 
 
 @dataclass(frozen=True)
@@ -165,13 +165,13 @@ class Filmed:
 
 
 def small(frame: NDArray[np.uint8]) -> Any:
-    """A frame with few colours and few pixels."""
+    """A frame with few colors and few pixels."""
     image = _pillow()
     picture = image.fromarray(frame)
     factor = -(-max(picture.size) // _LARGEST)
     if factor > 1:
         picture = picture.reduce(factor)
-    return picture.quantize(_COLOURS, method=image.Quantize.FASTOCTREE)
+    return picture.quantize(_COLORS, method=image.Quantize.FASTOCTREE)
 
 
 def _pillow() -> Any:

@@ -203,7 +203,7 @@ def _mentioned(node: Node | None) -> list[str]:
         name = item.get("name") if isinstance(item, Fields) else item
         found += _mentioned(name)
         if isinstance(item, Fields) and name is None:
-            # The name may stand under a misspelt key, or be the key.
+            # The name may stand under a misspelled key, or be the key.
             values = [entry.value for entry in item.entries.values()]
             found += [*item.entries, *(value.text for value in values if isinstance(value, Scalar))]
     return found

@@ -40,7 +40,7 @@ _INSTEAD = {
 """Keys that people know from elsewhere."""
 _PLAIN = re.compile(r"(?!-( |$))[A-Za-z0-9_./+-][A-Za-z0-9_./+=-]*([ :][A-Za-z0-9_./+=-]+)*")
 """What needs no quotes in a YAML list, unless it reads as a number or a boolean."""
-_LABELLED = ("metadata", "roles", "containers", "binds", "exposes", "volumes")
+_LABELED = ("metadata", "roles", "containers", "binds", "exposes", "volumes")
 """What has a DNS label for its name."""
 _HOMES = {"ExperimentSpec": "spec", "Lifecycle": "spec.lifecycle", "Metadata": "metadata", "Role": "the role"}
 """Where a key that is right elsewhere may belong, by model."""
@@ -68,10 +68,10 @@ def findings(root: Node, errors: Iterable[ErrorDetails]) -> list[Finding]:
             loc = (*loc, error["loc"][len(loc)])
         by_place.setdefault(loc, []).append(error)
     found = [_finding(root, loc, here) for loc, here in by_place.items()]
-    # A misspelt key is one mistake, not an unknown key and a missing one.
-    misspelt = {(f.loc[:-1], near_key(f.loc)) for f in found if f.at_key}
+    # A misspelled key is one mistake, not an unknown key and a missing one.
+    misspelled = {(f.loc[:-1], near_key(f.loc)) for f in found if f.at_key}
     return [
-        Finding(f.loc, "", missing=True) if f.missing and (f.loc[:-1], f.loc[-1]) in misspelt else f
+        Finding(f.loc, "", missing=True) if f.missing and (f.loc[:-1], f.loc[-1]) in misspelled else f
         for f in found
     ]
 
@@ -196,7 +196,7 @@ def _not_text(loc: Loc, node: Node, message: str) -> tuple[str, str]:
 def _is_label(loc: Loc) -> bool:
     """Whether quotes alone may not do: a name here must be a DNS label too."""
     inside = [step for step in loc[:-1] if isinstance(step, str)][-1:]
-    return loc[-1] == "name" and inside != [] and inside[0] in _LABELLED
+    return loc[-1] == "name" and inside != [] and inside[0] in _LABELED
 
 
 def _as_written(node: Fields) -> str:

@@ -12,8 +12,8 @@ from callsheet.errors import UserError
 _SIZE = (960, 600)
 _FINE = 3
 """How many times larger it is drawn."""
-_COLOURS = ("#1f6fb4", "#d1495b", "#2e8b57", "#e08e00", "#7a4ea3", "#00868b", "#8c564b", "#555555")
-_INK, _GREY, _PAPER = "#222222", "#e3e3e3", "#ffffff"
+_COLORS = ("#1f6fb4", "#d1495b", "#2e8b57", "#e08e00", "#7a4ea3", "#00868b", "#8c564b", "#555555")
+_INK, _GRAY, _PAPER = "#222222", "#e3e3e3", "#ffffff"
 _LEFT, _RIGHT, _TOP, _BOTTOM = 74, 24, 24, 56
 _TEXT, _LINE = 14, 20
 
@@ -30,10 +30,10 @@ def write(path: Path, series: Sequence[Series], *, title: str, x_title: str, sec
     box = (_LEFT, top, _SIZE[0] - _RIGHT, _SIZE[1] - _BOTTOM)
     page.grid(box, across, up, seconds=seconds)
     for number, one in enumerate(series):
-        colour = _COLOURS[number % len(_COLOURS)]
-        page.curve(box, [(across.place(x), up.place(y)) for x, y in one.points], colour)
+        color = _COLORS[number % len(_COLORS)]
+        page.curve(box, [(across.place(x), up.place(y)) for x, y in one.points], color)
         row = _TOP + _LINE * (1 + number)
-        page.line([(_LEFT, row), (_LEFT + 26, row)], colour, 2.5)
+        page.line([(_LEFT, row), (_LEFT + 26, row)], color, 2.5)
         page.text(_LEFT + 34, row, one.name, "lm")
     page.text(_LEFT, _TOP - 4, title, "lm")
     page.text((box[0] + box[2]) / 2, _SIZE[1] - 14, x_title, "mm")
@@ -52,10 +52,10 @@ class _Page:
     def __init__(self, draw: Any, font: Any) -> None:
         self._draw, self._font = draw, font
 
-    def line(self, points: Sequence[tuple[float, float]], colour: str, width: float = 1.0) -> None:
+    def line(self, points: Sequence[tuple[float, float]], color: str, width: float = 1.0) -> None:
         self._draw.line(
             [(x * _FINE, y * _FINE) for x, y in points],
-            fill=colour,
+            fill=color,
             width=round(width * _FINE),
             joint="curve",
         )
@@ -67,24 +67,24 @@ class _Page:
         left, top, right, bottom = box
         for mark in across.marks:
             x = left + across.place(mark) * (right - left)
-            self.line([(x, top), (x, bottom)], _GREY)
+            self.line([(x, top), (x, bottom)], _GRAY)
             self.text(x, bottom + 14, label(mark, across, seconds=seconds), "mm")
         for mark in up.marks:
             y = bottom - up.place(mark) * (bottom - top)
-            self.line([(left, y), (right, y)], _GREY)
+            self.line([(left, y), (right, y)], _GRAY)
             self.text(left - 8, y, label(mark, up), "rm")
         self.line([(left, top), (left, bottom), (right, bottom)], _INK)
 
     def curve(
-        self, box: tuple[float, float, float, float], points: Sequence[tuple[float, float]], colour: str
+        self, box: tuple[float, float, float, float], points: Sequence[tuple[float, float]], color: str
     ) -> None:
         left, top, right, bottom = box
         places = [(left + x * (right - left), bottom - y * (bottom - top)) for x, y in points]
         if len(places) > 1:
-            self.line(places, colour, 2.0)
+            self.line(places, color, 2.0)
         for x, y in places if len(places) < 30 else ():
             spot = [(x - 3) * _FINE, (y - 3) * _FINE, (x + 3) * _FINE, (y + 3) * _FINE]
-            self._draw.ellipse(spot, fill=colour)
+            self._draw.ellipse(spot, fill=color)
 
 
 def _pillow() -> tuple[Any, Any, Any]:

@@ -1,6 +1,6 @@
 """Curves in a terminal: each character of the drawing is a field of two by four dots (braille).
 
-Without colours several curves could not be told apart by dots; then each has a letter of its own.
+Without colors several curves could not be told apart by dots; then each has a letter of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _FEWEST_COLUMNS, _FEWEST_LINES = 20, 4
 
 Paint = Callable[[str, int], str]
-"""Colours a text as the series of this number has it."""
+"""Colors a text as the series of this number has it."""
 
 
 def draw(
@@ -30,7 +30,7 @@ def draw(
     seconds: bool,
     paint: Paint | None,
 ) -> str:
-    """The drawing, in so many columns and lines at most, its legend included. No `paint`: no colours."""
+    """The drawing, in so many columns and lines at most, its legend included. No `paint`: no colors."""
     letters = paint is None and len(series) > 1
     legend = list(_legend(series, columns, paint, letters=letters))
     height = max(_FEWEST_LINES, lines - len(legend) - 4)
@@ -90,7 +90,7 @@ def _titled(line: str, title: str, columns: int) -> str:
 
 
 class _Canvas:
-    """A field of characters on which curves are drawn; where two cross, the later one's colour shows."""
+    """A field of characters on which curves are drawn; where two cross, the later one's color shows."""
 
     def __init__(self, width: int, height: int, *, fine: bool) -> None:
         self._width, self._height = width, height

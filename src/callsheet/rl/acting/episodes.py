@@ -35,7 +35,7 @@ def play(
     greedy: bool = True,
     longest: int = Evaluation().longest,
 ) -> Played:
-    """So many episodes. Each environment plays its share: taking those that end first would favour short ones. One that
+    """So many episodes. Each environment plays its share: taking those that end first would favor short ones. One that
     is in the same episode after `longest` steps waits until all begin anew, for those who wait."""
     count = environments.count
     share = np.full(count, episodes // count)

@@ -45,7 +45,7 @@ class Config(Settings, frozen=True, kw_only=True):
     """Longer gradients are cut to this norm."""
     publish_every: int = 10
     """Updates after which actors get a new policy."""
-    network: Network = Network(head="q", duelling=True)
+    network: Network = Network(head="q", dueling=True)
     """The shape of the value function."""
 
     def __post_init__(self) -> None:

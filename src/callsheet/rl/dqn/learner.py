@@ -62,7 +62,7 @@ class DQN:
         return self._net.parameters.snapshot()
 
     def state(self) -> Arrays:
-        """Both networks, the optimiser, and how many updates there were."""
+        """Both networks, the optimizer, and how many updates there were."""
         return flat(
             policy=self.snapshot(),
             target=self._target.parameters.snapshot(),

@@ -1,6 +1,6 @@
 """Atari games to the standard protocol: all of them at once by ale-py's own vector, or a single one with pictures.
 
-Grey pictures of 84 x 84, the last four of them stacked; each action for four frames, the last two of them merged (sprites
+Gray pictures of 84 x 84, the last four of them stacked; each action for four frames, the last two of them merged (sprites
 flicker); up to 30 idle frames at the start; no end at the loss of a life; true rewards, unclipped; the game's own small set of
 actions. Ids `ALE/NAME-v5` repeat an action by chance (0.25), `NAMENoFrameskip-v4` do not. Options change all of it.
 """

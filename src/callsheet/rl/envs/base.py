@@ -72,5 +72,5 @@ class Environments(Protocol):
 
 
 def seed_of(*parts: int) -> int:
-    """A seed made of several numbers, such that neighbours have nothing in common; room is left to count on from it."""
+    """A seed made of several numbers, such that neighbors have nothing in common; room is left to count on from it."""
     return int(np.random.SeedSequence([abs(part) for part in parts]).generate_state(1)[0] >> 2)

@@ -1,4 +1,4 @@
-"""From the name of an environment to what makes it, or to a sentence that says what is missing or misspelt."""
+"""From the name of an environment to what makes it, or to a sentence that says what is missing or misspelled."""
 
 from __future__ import annotations
 

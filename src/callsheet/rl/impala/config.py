@@ -42,11 +42,11 @@ class Config(Settings, frozen=True, kw_only=True):
     """Of the value function's loss."""
     entropy: float = 0.01
     """Bonus for policies that keep their options open."""
-    normalise_advantages: bool = False
+    normalize_advantages: bool = False
     """Whether the advantages of a batch are brought to mean 0 and deviation 1."""
     max_gradient: float = 40.0
     """Longer gradients are cut to this norm."""
-    normalise: bool = False
+    normalize: bool = False
     """Whether observations are scaled by their running mean and deviation."""
     network: Network = Network()
     """The policy's shape."""
@@ -66,7 +66,7 @@ def defaults(family: Family) -> Config:
                 lam=0.95,
                 clip=0.2,
                 entropy=0.0,
-                normalise_advantages=True,
+                normalize_advantages=True,
                 max_gradient=0.5,
             )
         case "atari":
@@ -82,9 +82,9 @@ def defaults(family: Family) -> Config:
                 lam=0.95,
                 clip=0.2,
                 entropy=0.0,
-                normalise_advantages=True,
+                normalize_advantages=True,
                 max_gradient=0.5,
-                normalise=True,
+                normalize=True,
             )
         case _:
             return Config()

@@ -44,7 +44,7 @@ class Impala:
         logp = distribution.log_prob(part["action"])
         targets = self._targets(part, logp.detach(), out.value.detach())
         advantage = targets.advantages
-        if config.normalise_advantages:
+        if config.normalize_advantages:
             some = advantage[part["weight"] != 0]
             advantage = (advantage - some.mean()) / (some.std() + 1e-8)
         found = loss(
@@ -100,7 +100,7 @@ class Impala:
         return self._trained.snapshot()
 
     def state(self) -> Arrays:
-        """Weights, optimiser, statistics, and where chance was."""
+        """Weights, optimizer, statistics, and where chance was."""
         return self._trained.state()
 
     def restore(self, arrays: Arrays) -> None:

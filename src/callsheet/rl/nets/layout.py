@@ -50,7 +50,7 @@ class Layout:
         if head == "q":
             width = self._trunk("torso")
             actions = outputs(spaces)
-            if network.duelling:
+            if network.dueling:
                 self._linear("q.advantage", width, actions, 1.0)
                 self._linear("q.value", width, 1, 1.0)
             else:
@@ -70,7 +70,7 @@ class Layout:
         self.size = sum(one.size for one in self.parameters)
 
     def part(self, *names: str) -> slice:
-        """Where the parameters of neighbouring parts lie in the flat vector."""
+        """Where the parameters of neighboring parts lie in the flat vector."""
         start = stop = -1
         offset = 0
         for one in self.parameters:

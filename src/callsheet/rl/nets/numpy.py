@@ -16,7 +16,7 @@ from callsheet.errors import UserError
 from callsheet.rl.distributions.scaling import Scaling
 from callsheet.rl.nets import sampling
 from callsheet.rl.nets.layout import Layout
-from callsheet.rl.nets.normalise import CLIP, scale
+from callsheet.rl.nets.normalize import CLIP, scale
 from callsheet.rl.nets.sampling import Actions, Choices, Floats, Masks
 from callsheet.rl.nets.shape import Network, resolve
 from callsheet.rl.nets.snapshot import Snapshot, check
@@ -108,7 +108,7 @@ class NumpyPolicy:
         return np.array(self._q(self._main.run(self._inputs.columns(obs))).T, order="C")
 
     def _q(self, out: Floats) -> Floats:
-        if not self.network.duelling:
+        if not self.network.dueling:
             return out
         advantages, value = out[:-1], out[-1]
         # The advantages of all actions are 0 on average.
@@ -119,7 +119,7 @@ class NumpyPolicy:
     def _parts(self) -> dict[str, tuple[str, ...]]:
         """Which parts of the network are computed, and the heads of each, one below the other."""
         if self.network.head == "q":
-            return {"torso": ("q.advantage", "q.value") if self.network.duelling else ("q.head",)}
+            return {"torso": ("q.advantage", "q.value") if self.network.dueling else ("q.head",)}
         if self.network.head == "soft-actor-critic":
             return {"policy": ("policy.head",)}
         if self.network.shared:

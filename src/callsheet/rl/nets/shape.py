@@ -42,7 +42,7 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Units of the LSTM; 0 is none."""
     shared: bool | None = None
     """Whether policy and value share all but their heads ("actor-critic" only). By itself: with images or an LSTM."""
-    duelling: bool = False
+    dueling: bool = False
     """Whether "q" is the sum of a value and of advantages."""
     log_std: float = 0.0
     """Where the logarithm of the Gaussian's deviation starts, for continuous actions of "actor-critic"."""
@@ -187,9 +187,9 @@ def _check(network: Network, spaces: Spaces) -> None:
         raise Misconfigured(f'"shared" says nothing about the head {network.head!r}', fix="leave it out")
     if network.shared is False and network.lstm:
         raise Misconfigured("an LSTM is shared by policy and value", fix="leave out shared=False")
-    if network.duelling and network.head != "q":
+    if network.dueling and network.head != "q":
         raise Misconfigured(
-            f'"duelling" is for values of actions, not for the head {network.head!r}', fix="leave it out"
+            f'"dueling" is for values of actions, not for the head {network.head!r}', fix="leave it out"
         )
     if min(network.hidden or (1,)) < 1 or network.lstm < 0 or (network.embed or 1) < 1:
         raise Misconfigured(

@@ -34,7 +34,7 @@ class Config(Settings, frozen=True, kw_only=True):
     """Bonus for policies that keep their options open."""
     max_gradient: float = 0.5
     """Longer gradients are cut to this norm."""
-    normalise: bool = False
+    normalize: bool = False
     """Whether observations are scaled by their running mean and deviation."""
     network: Network = Network()
     """The policy's shape."""
@@ -70,7 +70,7 @@ def defaults(family: Family) -> Config:
                 minibatch=64,
                 learning_rate=3e-4,
                 anneal=True,
-                normalise=True,
+                normalize=True,
             )
         case _:
             return Config(entropy=0.01)

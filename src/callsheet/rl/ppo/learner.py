@@ -107,7 +107,7 @@ class PPO:
         return self._trained.snapshot()
 
     def state(self) -> Arrays:
-        """Weights, optimiser, statistics, and where chance was."""
+        """Weights, optimizer, statistics, and where chance was."""
         return self._trained.state()
 
     def restore(self, arrays: Arrays) -> None:

@@ -50,7 +50,7 @@ def gae(
     gamma: float,
     lam: float,
 ) -> Targets:
-    """Generalised advantage estimation. `values` is [T+1, B]: of every observation, the last one too."""
+    """Generalized advantage estimation. `values` is [T+1, B]: of every observation, the last one too."""
     alive, through, counts = _flags(terminated, truncated, valid)
     deltas = np.where(counts, rewards + np.float32(gamma) * alive * values[1:] - values[:-1], np.float32(0))
     advantages = discounted(deltas, np.float32(gamma * lam) * through)

@@ -70,7 +70,7 @@ class FromReplay:
         if updates % self._publish_every == 0:
             self._parameters.publish(updates, learner.snapshot())
         took = time.monotonic() - here
-        session.learnt(self._steps, told, waited=self._waited, took=took, lag=self._reports.lag)
+        session.learned(self._steps, told, waited=self._waited, took=took, lag=self._reports.lag)
         self._waited, self._steps = 0.0, 0
 
     def __enter__(self) -> FromReplay:

@@ -68,7 +68,7 @@ class FromRollouts:
             self._parameters.publish(session.updates + 1, learner.snapshot())
         session.episodes.take(batch)
         took = time.monotonic() - here
-        session.learnt(int(batch["valid"].sum()), told, waited=here - begun, took=took, lag=lag)
+        session.learned(int(batch["valid"].sum()), told, waited=here - begun, took=took, lag=lag)
 
     def __enter__(self) -> FromRollouts:
         return self

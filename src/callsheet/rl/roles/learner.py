@@ -1,4 +1,4 @@
-"""The learner: reads what actors played, improves the policy, publishes it, and keeps what was learnt."""
+"""The learner: reads what actors played, improves the policy, publishes it, and keeps what was learned."""
 
 from __future__ import annotations
 

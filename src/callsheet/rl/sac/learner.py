@@ -96,7 +96,7 @@ class SAC:
         [2, B], and for each critic the slopes [B, A] over actions between -1 and 1."""
         critics, pictures = self._critics, judged.requires_grad
         self._critic_adam.begin()
-        if pictures:  # what both see is learnt too, and must be before they look again
+        if pictures:  # what both see is learned too, and must be before they look again
             backs = self._pair.both(
                 lambda: critics.learn(0, slope[0], inputs=True),
                 lambda: critics.learn(1, slope[1], inputs=True),
@@ -118,7 +118,7 @@ class SAC:
         return torch.stack((one, two)), (first[:, actions], second[:, actions])
 
     def _move(self, where: slice) -> None:
-        """An optimiser's step of the critics, which those that give the targets follow."""
+        """An optimizer's step of the critics, which those that give the targets follow."""
         self._critic_adam.move(where)
         with torch.no_grad():
             followed, _ = self._target.parameters.part("q")
@@ -136,7 +136,7 @@ class SAC:
         return self._net.parameters.snapshot("policy")
 
     def state(self) -> Arrays:
-        """Policy, critics, temperature, their optimisers, the critics that give the targets, and where chance was."""
+        """Policy, critics, temperature, their optimizers, the critics that give the targets, and where chance was."""
         return flat(
             net=self._net.parameters.snapshot(),
             target=self._target.parameters.snapshot("q"),

@@ -46,7 +46,7 @@ class _Counts:
 class ParameterServer:
     """Publishes parameters to any number of readers. `publish` copies once and returns; a thread does the rest.
 
-    The arrays may be anything that NumPy sees as an array: a network's weights, statistics to normalise with, a step
+    The arrays may be anything that NumPy sees as an array: a network's weights, statistics to normalize with, a step
     counter. Readers get all arrays of one version, never a mix, and always the latest::
 
         with Context.from_env() as ctx, ParameterServer(ctx, "parameters") as server:

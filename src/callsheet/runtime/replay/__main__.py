@@ -1,4 +1,4 @@
-"""A replay server as a role of its own: `python -m callsheet.runtime.replay --endpoint replay --kind prioritised`.
+"""A replay server as a role of its own: `python -m callsheet.runtime.replay --endpoint replay --kind prioritized`.
 
 The experiment's file starts it like any program; its environment says where it listens and where its storage is.
 """
@@ -10,6 +10,7 @@ import logging
 import sys
 from typing import get_args
 
+from callsheet import contract
 from callsheet.errors import CallsheetError
 from callsheet.runtime.context import Context
 from callsheet.runtime.replay.config import Kind, Table
@@ -74,8 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--kind",
         default="uniform",
+        type=lambda kind: contract.RENAMED.get(kind, kind),
         choices=get_args(Kind),
-        help="uniform: every item has the same chance; prioritised: by priority; fifo: a queue, each item once",
+        help="uniform: every item has the same chance; prioritized: by priority; fifo: a queue, each item once",
     )
     add("--items", type=int, default=1_000_000, help="items that it holds; then the oldest make room")
     add("--bytes", type=_bytes, help="bytes of items that it holds, if that is fewer: 500M, 20Gi")

@@ -13,7 +13,7 @@ from callsheet.runtime.limits import memory_limit
 from callsheet.runtime.replay.server.rate_limiter import Limiter
 from callsheet.runtime.schema import Field, Schema
 
-Kind = Literal["uniform", "prioritised", "fifo"]
+Kind = Literal["uniform", "prioritized", "fifo"]
 KEY: Final = "replay.key"
 PROBABILITY: Final = "replay.probability"
 PRIORITY: Final = "replay.priority"
@@ -28,7 +28,7 @@ class Table:
 
     name: str = "replay"
     kind: Kind = "uniform"
-    """`uniform`: every item has the same chance; `prioritised`: by priority; `fifo`: a queue, each item once."""
+    """`uniform`: every item has the same chance; `prioritized`: by priority; `fifo`: a queue, each item once."""
     items: int = 1_000_000
     """How many items it holds. Then the oldest make room; in a queue, inserts wait."""
     bytes: int | None = None

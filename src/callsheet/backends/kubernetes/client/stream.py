@@ -105,7 +105,7 @@ async def get(connection: Connection, request: httpx2.Request) -> AsyncIterator[
     writer = None
     try:
         async with asyncio.timeout(OPENING):
-            answer, writer = await _authorised(connection, request)
+            answer, writer = await _authorized(connection, request)
         yield answer
     except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
         said = str(error) or type(error).__name__
@@ -115,7 +115,7 @@ async def get(connection: Connection, request: httpx2.Request) -> AsyncIterator[
             writer.transport.abort()
 
 
-async def _authorised(connection: Connection, request: httpx2.Request) -> tuple[Answer, asyncio.StreamWriter]:
+async def _authorized(connection: Connection, request: httpx2.Request) -> tuple[Answer, asyncio.StreamWriter]:
     """The answer; when the credentials were not accepted, to a second request with fresh ones, where there are any."""
     import httpx2
 

@@ -1,6 +1,6 @@
 """A container's output, from its pipe to its log file: bounded in rate, in size and in memory.
 
-A process that floods its log is slowed down, not its neighbours: each pipe is read at most every few milliseconds,
+A process that floods its log is slowed down, not its neighbors: each pipe is read at most every few milliseconds,
 so that a full pipe makes the writer wait; after some megabytes at that rate, more seldom still. The file is rotated and the oldest part dropped; how much was dropped is
 counted. A disk that is full costs log lines, which are counted too, and never the run.
 """
@@ -18,7 +18,7 @@ PIPE_BYTES = 256 * 1024
 PAUSE = 0.02
 """Seconds between two reads of one busy pipe; with PIPE_BYTES, at most about 13 MB/s for each container."""
 FLOOD_PAUSE = 0.08
-"""The same for a pipe that has used up its allowance: about 3 MB/s. What disturbs neighbours is how often a flooding
+"""The same for a pipe that has used up its allowance: about 3 MB/s. What disturbs neighbors is how often a flooding
 process is woken, not how much it writes each time."""
 ALLOWANCE = 16 * 1024 * 1024
 """Bytes that a container may write at the quicker rate; they come back at the slower one."""

@@ -12,7 +12,7 @@ from torch.nn import functional
 from callsheet.rl.distributions.scaling import LEAST_LOG_STD, MOST_LOG_STD, Scaling
 from callsheet.rl.distributions.torch import Categorical, Gaussian, Scale, SquashedGaussian
 from callsheet.rl.nets.layout import Layout
-from callsheet.rl.nets.normalise import CLIP, scale
+from callsheet.rl.nets.normalize import CLIP, scale
 from callsheet.rl.nets.shape import Network, resolve, state_size
 from callsheet.rl.nets.snapshot import Snapshot
 from callsheet.rl.nets.torch import torsos
@@ -63,8 +63,8 @@ class TorchNet:
             middle, half = torch.from_numpy(scaling.middle), torch.from_numpy(scaling.half)
             self._scale = Scale(middle.to(device), half.to(device), scaling.trivial)
 
-    def normalise(self, snapshot: Snapshot) -> None:
-        """Scale observations by the statistics in a snapshot (`Normaliser.snapshot`) from now on."""
+    def normalize(self, snapshot: Snapshot) -> None:
+        """Scale observations by the statistics in a snapshot (`Normalizer.snapshot`) from now on."""
         self._norms.clear()
         for vector in self.layout.inputs.vectors:
             found = scale(snapshot, vector.key) if vector.normal else None
@@ -83,7 +83,7 @@ class TorchNet:
         """Policy (or values of actions) and value. `first` [T, B] and `state` [B, S] are for recurrent networks."""
         joined = self._join(obs)
         if self.network.head == "q":
-            heads = ("q.advantage", "q.value") if self.network.duelling else ("q.head",)
+            heads = ("q.advantage", "q.value") if self.network.dueling else ("q.head",)
             out, state = self._run("torso", heads, obs, joined, first, state)
             return Output(self._values(out), None, state)
         if self.network.shared:
@@ -175,7 +175,7 @@ class TorchNet:
         return tuple(x.shape[: x.dim() - self._axes[key]])
 
     def _values(self, out: Tensor) -> Tensor:
-        if not self.network.duelling:
+        if not self.network.dueling:
             return out
         advantages = out[..., :-1]
         # The advantages of all actions are 0 on average.

@@ -1,6 +1,6 @@
 """All parameters of a network in one flat tensor, all gradients in another: what touches all of them is one operation.
 
-For small networks an optimiser that goes from tensor to tensor takes as long as the network itself. Here a step, a
+For small networks an optimizer that goes from tensor to tensor takes as long as the network itself. Here a step, a
 clip, a target network's drift and a copy to or from a GPU see one tensor; layers see views of it under their names.
 """
 
@@ -38,7 +38,7 @@ class Parameters:
                 _begin(one, view, generator)
             torch.set_num_threads(threads)
         self.values = start.to(device)
-        """All parameters, flat. Change it under `torch.no_grad` or through an optimiser."""
+        """All parameters, flat. Change it under `torch.no_grad` or through an optimizer."""
         self.grads = torch.zeros_like(self.values) if trained else torch.zeros(0)
         """All gradients, flat: `backward` adds to them, `zero` clears them."""
         self.named: dict[str, Tensor] = {}
@@ -58,7 +58,7 @@ class Parameters:
         self.grads.zero_()
 
     def part(self, *names: str) -> tuple[Tensor, Tensor]:
-        """Values and gradients of neighbouring parts ("policy", "value", "q", "torso"), flat: views."""
+        """Values and gradients of neighboring parts ("policy", "value", "q", "torso"), flat: views."""
         where = self._layout.part(*names)
         return self.values[where], self.grads[where]
 

@@ -43,7 +43,7 @@ class TorchPolicy:
             self._net.parameters.load_part(snapshot, "policy")
         else:
             self._net.parameters.load(snapshot)
-        self._net.normalise(snapshot)
+        self._net.normalize(snapshot)
         if "policy.log_std" in self._net.parameters.named:
             self._log_std = np.array(snapshot["policy.log_std"], np.float32)
 

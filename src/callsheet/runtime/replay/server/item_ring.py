@@ -1,7 +1,7 @@
 """The items of a table, in memory that is allocated once: one array for each field, used round and round.
 
 Items are numbered by their *position*, which only grows; position p lies in slot p modulo the number of slots. The
-slots are divided into segments of neighbours, which is what snapshots write. There is at least one segment more than
+slots are divided into segments of neighbors, which is what snapshots write. There is at least one segment more than
 the capacity needs: an item that was evicted is overwritten a while later, which gives a snapshot time to read it.
 """
 
@@ -65,7 +65,7 @@ class Ring:
         return start
 
     def pieces(self, start: int, count: int) -> Iterator[tuple[int, int]]:
-        """The slots of neighbouring positions, as (slot, length): one piece, or two around the end."""
+        """The slots of neighboring positions, as (slot, length): one piece, or two around the end."""
         slot = start % self.slots
         length = min(count, self.slots - slot)
         if length:
@@ -92,7 +92,7 @@ class Ring:
         return self._touched <= start + self.slots
 
     def memory(self, start: int, count: int) -> list[memoryview]:
-        """The bytes of neighbouring positions within one segment, field by field."""
+        """The bytes of neighboring positions within one segment, field by field."""
         slot = start % self.slots
         return [array[slot : slot + count].reshape(-1).view(np.uint8).data for array in self.arrays.values()]
 

@@ -76,7 +76,7 @@ class Fifo(Uniform):
         return np.arange(first, first + count), np.ones(count)
 
 
-class Prioritised:
+class Prioritized:
     """The chance of an item is proportional to its priority to the power of alpha."""
 
     consumes = False
@@ -137,7 +137,7 @@ class Prioritised:
             self._tree.set(slots, self._weights(priorities))
 
     def priorities(self, start: int, count: int) -> Priorities:
-        """A copy of the priorities of neighbouring positions."""
+        """A copy of the priorities of neighboring positions."""
         pieces = [self._priorities[slot : slot + n] for slot, n in self._ring.pieces(start, count)]
         return np.concatenate(pieces) if pieces else np.empty(0, np.float32)
 

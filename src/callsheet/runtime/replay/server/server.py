@@ -42,7 +42,7 @@ class ReplayServer:
 
     ::
 
-        with Context.from_env() as ctx, ReplayServer(ctx, "replay", Table(kind="prioritised", items=100_000)) as server:
+        with Context.from_env() as ctx, ReplayServer(ctx, "replay", Table(kind="prioritized", items=100_000)) as server:
             server.serve()
 
     With `snapshot_every` seconds, the tables are stored below `storage` (the run's, when none is given), also on

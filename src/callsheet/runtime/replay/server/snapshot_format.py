@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from callsheet.runtime.link.protocol import Natural
 from callsheet.runtime.replay.server.item_ring import Ring
-from callsheet.runtime.replay.server.selectors import Prioritised
+from callsheet.runtime.replay.server.selectors import Prioritized
 from callsheet.runtime.replay.server.table_service import Service
 from callsheet.runtime.stream.delivery_log import Cursor
 
@@ -23,7 +23,7 @@ FORMAT = 1
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """Neighbouring items in one object of the store, a segment of the table or a piece of one: array after array."""
+    """Neighboring items in one object of the store, a segment of the table or a piece of one: array after array."""
 
     key: str
     start: Natural
@@ -90,7 +90,7 @@ def freeze(service: Service) -> Frozen:
         segments=[],
     )
     priorities = np.empty(0, np.float32)
-    if known and isinstance(table.picker, Prioritised):
+    if known and isinstance(table.picker, Prioritized):
         saved.highest = table.picker.highest
         priorities = table.picker.priorities(table.first, table.size)
     return Frozen(saved, table.ring if known else None, priorities)

@@ -17,7 +17,7 @@ from callsheet.runtime.link.protocol import BadMessage, decode
 from callsheet.runtime.replay.config import Table
 from callsheet.runtime.replay.protocol import LARGEST_PRIORITY, POSITION_BITS
 from callsheet.runtime.replay.server.item_ring import SEGMENT
-from callsheet.runtime.replay.server.selectors import Prioritised
+from callsheet.runtime.replay.server.selectors import Prioritized
 from callsheet.runtime.replay.server.snapshot_format import FORMAT, Saved, Segment, Snapshot
 from callsheet.runtime.replay.server.snapshot_writer import STATE
 from callsheet.runtime.replay.server.table import LiveTable
@@ -114,7 +114,7 @@ def _table(store: Store, saved: Saved, options: Table, priorities: NDArray[np.fl
         raise ValueError(f"items from {table.first} on without those of the first segment")
     if 0 < len(priorities) < table.size:
         raise ValueError(f"{len(priorities)} priorities for {table.size} items")
-    if isinstance(table.picker, Prioritised):
+    if isinstance(table.picker, Prioritized):
         table.picker.highest = saved.highest
         known = priorities[len(priorities) - table.size :] if len(priorities) else np.full(table.size, np.nan)
         table.picker.added(table.first, known.astype(np.float32))

@@ -1,6 +1,6 @@
 """Draws by weight among millions in a tenth of a millisecond: a tree of sums, wide and shallow, in NumPy.
 
-Each level holds the sums of sixteen neighbours of the level below. A draw begins with a search in the top level and
+Each level holds the sums of sixteen neighbors of the level below. A draw begins with a search in the top level and
 then looks at sixteen numbers per level, for all draws of a batch at once. A binary tree needs twenty levels for a
 million leaves, and with NumPy the number of steps is what costs.
 """
@@ -52,7 +52,7 @@ class SumTree:
             level[nodes] = below.take(nodes, axis=0).sum(axis=1)
 
     def fill(self, start: int, stop: int, weights: Floats | float) -> None:
-        """Change the weights of neighbours."""
+        """Change the weights of neighbors."""
         self._levels[0][start:stop] = weights
         for below, level in zip(self._rows, self._levels[1:], strict=False):
             start, stop = start // FAN, -(-stop // FAN)

@@ -13,7 +13,7 @@ from callsheet.runtime.replay.config import KEY, PROBABILITY, Table, insert_sche
 from callsheet.runtime.replay.protocol import LIFE_BITS, POSITION_BITS
 from callsheet.runtime.replay.server.item_ring import Ring, Warming
 from callsheet.runtime.replay.server.rate_limiter import Limiter
-from callsheet.runtime.replay.server.selectors import Fifo, Picker, Prioritised, Uniform
+from callsheet.runtime.replay.server.selectors import Fifo, Picker, Prioritized, Uniform
 from callsheet.runtime.schema import Schema
 
 _POSITION = np.uint64((1 << POSITION_BITS) - 1)
@@ -97,8 +97,8 @@ class LiveTable:
     def _picker_for(self, ring: Ring) -> Picker:
         rng = np.random.default_rng(self.options.seed)
         match self.options.kind:
-            case "prioritised":
-                return Prioritised(ring, rng, self.options.alpha)
+            case "prioritized":
+                return Prioritized(ring, rng, self.options.alpha)
             case "fifo":
                 return Fifo(ring, rng)
             case _:

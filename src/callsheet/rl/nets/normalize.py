@@ -13,7 +13,7 @@ Doubles = NDArray[np.float64]
 Floats = NDArray[np.float32]
 
 CLIP = 10.0
-"""Normalised observations stay within this many deviations."""
+"""Normalized observations stay within this many deviations."""
 _EPSILON = 1e-8
 
 
@@ -39,7 +39,7 @@ class Moments:
         self.count = total
 
 
-class Normaliser:
+class Normalizer:
     """Moments of every observation of floating-point numbers, under the names they have in a snapshot."""
 
     def __init__(self, spaces: Spaces) -> None:
