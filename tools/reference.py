@@ -19,7 +19,7 @@ from msgspec.structs import FieldInfo
 
 from callsheet import contract
 from callsheet.cli.main import SECTIONS
-from callsheet.cli.training_settings import documented
+from callsheet.cli.training.report import field_docs
 from callsheet.metrics import wellknown
 from callsheet.rl.algorithms import ALGORITHMS
 from callsheet.rl.nets.shape import Network
@@ -78,7 +78,7 @@ def cli_page() -> str:
 
 
 def _verb(verb: str) -> Iterator[str]:
-    command: click.Command = importlib.import_module(f"callsheet.cli.{verb.replace('-', '_')}").command
+    command: click.Command = importlib.import_module(f"callsheet.cli.verbs.{verb.replace('-', '_')}").command
     context = click.Context(command, info_name=f"callsheet {verb}")
     yield f"### callsheet {verb}"
     yield ""
@@ -233,7 +233,7 @@ def _settings_table(kind: type[msgspec.Struct], usual: dict[str, msgspec.Struct]
 
 
 def _documented_fields(kind: type[msgspec.Struct]) -> Iterator[tuple[FieldInfo, str]]:
-    said = documented(kind)
+    said = field_docs(kind)
     for field in msgspec.structs.fields(kind):
         if field.name in said:
             yield field, said[field.name]

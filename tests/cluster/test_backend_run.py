@@ -282,7 +282,7 @@ def test_ctrl_c_leaves_and_the_run_goes_on(namespace: Kube, folder: Path, image:
     client.send_signal(signal.SIGINT)
     _, said = client.communicate(timeout=180)
     assert client.returncode == 130
-    assert "exp goes on as run" in said
+    assert "exp keeps running as run" in said
     assert f"callsheet attach -n {namespace.namespace}" in said
     assert "callsheet stop" in said
     (status,) = answer(namespace, "ps")

@@ -157,7 +157,7 @@ def test_a_signal_stops_the_run_gracefully(home: Path, number: signal.Signals, c
     run.process.send_signal(number)
     assert run.end() == code
     assert "worker/0 | bye\n" in run.out
-    assert "callsheet: stopping, up to 20s; Ctrl-C again kills\n" in run.err
+    assert "callsheet: stopping (up to 20s); press Ctrl-C again to kill\n" in run.err
 
 
 def test_a_second_ctrl_c_kills(home: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_terminal_gets_the_live_view_and_ctrl_c_works_there(home: Path) -> Non
     (home / "x.yaml").write_text(experiment("x", worker=FOREVER))
     shown, code = on_terminal("run", "-f", "x.yaml", keys=("\x03", ["LAST LINE", "\x1b[0mup"]))
     assert code == 130
-    for text in ("ROLE", "READY", "RESTARTS", "CPU", "MEM", "UPTIME", "stopping, up to 20s", "Stopped"):
+    for text in ("ROLE", "READY", "RESTARTS", "CPU", "MEM", "UPTIME", "stopping (up to 20s)", "Stopped"):
         assert text in shown
     assert re.search(r"\x1b\[36mworker/0 │ \x1b\[0mup", shown)
     assert shown.rstrip().splitlines()[-1].startswith("  run ")

@@ -65,7 +65,7 @@ def run(place: Path) -> Iterator[str]:
     name = started.stdout.strip()
     assert f"callsheet logs -f {name}" in started.stderr
     assert f"callsheet stop {name}" in started.stderr
-    assert "does not act on: image" in started.stderr
+    assert "ignores: image" in started.stderr
     yield name
     subprocess.run([*command, "stop", "--all", "--now"], cwd=place, env=env, capture_output=True, check=False)
 

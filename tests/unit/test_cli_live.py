@@ -11,21 +11,21 @@ from rich.console import Console
 
 from callsheet.backends.base import LogLine
 from callsheet.backends.status import Status
-from callsheet.cli.attachment import Attachment
-from callsheet.cli.live import LiveScreen, view
-from callsheet.cli.prefix import Prefixes
-from callsheet.cli.screens import PlainScreen, Shown
-from callsheet.cli.usage import Usage
+from callsheet.cli.follow.follower import Follower
+from callsheet.cli.follow.live_view import LiveScreen, view
+from callsheet.cli.follow.log_lines import Prefixes
+from callsheet.cli.follow.screen import FollowedRun, PlainScreen
+from callsheet.cli.follow.usage import Usage
 from callsheet.errors import RetryError
 
 
-def shown(state: Status, **more) -> Shown:
-    return Shown(
+def shown(state: Status, **more) -> FollowedRun:
+    return FollowedRun(
         run=FakeRun(state), prefixes=Prefixes(state), status=state, received=time.monotonic(), **more
     )
 
 
-def drawn(item: Shown, width: int, lines: int = 100) -> list[str]:
+def drawn(item: FollowedRun, width: int, lines: int = 100) -> list[str]:
     console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(view([item], lines))
     assert isinstance(console.file, io.StringIO)
@@ -58,7 +58,7 @@ def test_many_roles_leave_room_for_the_log() -> None:
     state = status("r", "Running", *(replica(f"role{i}", 0) for i in range(20)))
     lines = drawn(shown(state), 80, lines=12)
     assert len(lines) == 12
-    assert lines[-1] == "and 11 more roles, see `callsheet status`"
+    assert lines[-1] == "and 11 more roles; see `callsheet status`"
 
 
 def test_a_hostile_line_reaches_the_screen_without_its_sting() -> None:
@@ -89,13 +89,13 @@ def test_what_breaks_a_reader_is_reported_and_not_waited_for() -> None:
     run = Broken(status("r", "Running"))
     out = io.StringIO()
     with pytest.raises(RetryError, match="does not answer"):
-        Attachment([run], PlainScreen(out), grace=1.0).follow()
+        Follower([run], PlainScreen(out), grace=1.0).follow()
 
 
 def test_lines_and_states_are_shown_until_the_end() -> None:
     lines = [LogLine("actor", 0, "actor", f"line {n}") for n in range(3)]
     run = FakeRun(status("r", "Running"), status("r", "Succeeded", exit_code=0), lines=lines)
     out = io.StringIO()
-    (ended,) = Attachment([run], PlainScreen(out), grace=1.0).follow()
+    (ended,) = Follower([run], PlainScreen(out), grace=1.0).follow()
     assert ended.phase == "Succeeded"
     assert out.getvalue() == "actor/0 | line 0\nactor/0 | line 1\nactor/0 | line 2\n"

@@ -12,11 +12,12 @@ from rich.console import Console
 
 from callsheet.backends import base
 from callsheet.backends.base import LogLine
-from callsheet.cli import numbers
-from callsheet.cli.live import LiveScreen, view
+from callsheet.cli import formatting
+from callsheet.cli.follow import role_metrics
+from callsheet.cli.follow.live_view import LiveScreen, view
+from callsheet.cli.follow.log_lines import Prefixes
+from callsheet.cli.follow.screen import FollowedRun
 from callsheet.cli.main import call
-from callsheet.cli.prefix import Prefixes
-from callsheet.cli.screens import Shown
 from callsheet.metrics.reading import ProcessMetrics
 from callsheet.metrics.reading import Shown as Number
 
@@ -98,7 +99,7 @@ def test_status_of_a_run_that_exports_nothing_is_as_it_was(
 
 
 def test_looks_are_a_small_part_of_the_time_and_one_that_hung_does_not_put_off_the_next() -> None:
-    assert [numbers.pause_after(took) for took in (0.01, 2.0, 60.0)] == [2.0, 10.0, 30.0]
+    assert [role_metrics.pause_after(took) for took in (0.01, 2.0, 60.0)] == [2.0, 10.0, 30.0]
 
 
 def test_numbers_of_a_process_that_has_ended_count_only_when_the_run_has(
@@ -169,7 +170,7 @@ def test_metrics_says_when_there_are_none_and_when_they_are_old(
     ],
 )
 def test_numbers_are_written_short(value: float, unit: str, text: str) -> None:
-    assert numbers.value(value, unit) == text
+    assert formatting.quantity(value, unit) == text
 
 
 @pytest.mark.parametrize("width", [80, 140])
@@ -177,8 +178,8 @@ def test_the_live_view_shows_numbers_before_the_last_line(run: FakeRun, width: i
     state = run.status()
     found = {"actor": [Number("steps", 10_000.0, "/s"), Number("return", 195.0)]}
     last = {name: LogLine(name, 0, name, "said " * 50) for name in ("actor", "quiet")}
-    item = Shown(
-        run=run, prefixes=Prefixes(state), status=state, received=time.monotonic(), numbers=found, last=last
+    item = FollowedRun(
+        run=run, prefixes=Prefixes(state), status=state, received=time.monotonic(), metrics=found, last=last
     )
     console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(view([item]))
@@ -195,12 +196,12 @@ def test_the_live_view_shows_numbers_before_the_last_line(run: FakeRun, width: i
 def test_the_live_view_reads_numbers_beside_the_screen(run: FakeRun) -> None:
     console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system=None)
     state = run.status()
-    item = Shown(run=run, prefixes=Prefixes(state), status=state, received=time.monotonic())
+    item = FollowedRun(run=run, prefixes=Prefixes(state), status=state, received=time.monotonic())
     screen = LiveScreen(console)
     try:
         limit = time.monotonic() + 10
-        while not item.numbers and time.monotonic() < limit:
+        while not item.metrics and time.monotonic() < limit:
             screen.refresh([item])
     finally:
         screen.close()
-    assert [number.name for number in item.numbers["actor"]] == ["steps", "return"]
+    assert [number.name for number in item.metrics["actor"]] == ["steps", "return"]

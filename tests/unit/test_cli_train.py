@@ -12,8 +12,8 @@ import yaml
 from kept import keep
 
 from callsheet import contract
-from callsheet.cli import train
 from callsheet.cli.main import call
+from callsheet.cli.verbs import train
 
 
 @pytest.fixture
@@ -47,13 +47,13 @@ def test_what_rewards_are_learned_from_is_said_in_the_file(capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("wish", "said"),
     [
-        (["impala"], "that run was trained with ppo, and impala cannot go on from it"),
+        (["impala"], "that run was trained with ppo; impala cannot resume it"),
         (
             ["ppo", "--env", "Acrobot-v1"],
             "was trained on CartPole-v1, and its policy does not fit Acrobot-v1",
         ),
-        (["ppo", "--actors", "3"], "that run had 1 actors; ppo waits for all of them"),
-        (["ppo", "--on", "kubernetes"], "in a folder of this machine, which a cluster does not see"),
+        (["ppo", "--actors", "3"], "that run had 1 actors; ppo learns from all of them"),
+        (["ppo", "--on", "kubernetes"], "in a folder on this machine, which the cluster cannot see"),
     ],
 )
 def test_what_cannot_change_is_refused_when_a_training_goes_on(
@@ -77,7 +77,7 @@ def test_an_algorithm_of_ones_own_is_started_without_pytorch(monkeypatch: pytest
     monkeypatch.chdir(Path(__file__).parents[2] / "examples" / "algorithm")
     monkeypatch.syspath_prepend(str(Path.cwd()))
     monkeypatch.setattr(train, "find_spec", lambda name: None)
-    monkeypatch.setattr(train.run, "launch", lambda *_, **__: 0)
+    monkeypatch.setattr(train.launch, "launch", lambda *_, **__: 0)
     assert call(["train", "reinforce:WithNumPy", "--env", "CartPole-v1"]) == 0
 
 

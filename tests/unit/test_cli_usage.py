@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from callsheet.cli import usage
+from callsheet.cli.follow import usage
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 

@@ -98,7 +98,7 @@ class Group(click.Group):
         if cmd_name not in VERBS:
             return None
         command: click.Command = importlib.import_module(
-            f"callsheet.cli.{cmd_name.replace('-', '_')}"
+            f"callsheet.cli.verbs.{cmd_name.replace('-', '_')}"
         ).command
         return command
 

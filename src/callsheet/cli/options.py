@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from callsheet.backends import base, settings
-from callsheet.cli import completing, output
-from callsheet.errors import UserError, did_you_mean
+from callsheet.cli import shell_completion
+from callsheet.errors import UserError
 
 if TYPE_CHECKING:
     from callsheet.backends.kubernetes.backend import KubernetesBackend
@@ -144,7 +144,7 @@ def container(function: Decorated) -> Decorated:
         "-c",
         "--container",
         metavar="CONTAINER",
-        shell_complete=completing.containers,
+        shell_complete=shell_completion.containers,
         help="Which container of a group.",
     )(function)
 
@@ -157,10 +157,12 @@ def run(*, required: bool = True, many: bool = False) -> Callable[[Decorated], D
             metavar="RUN..." if required else "[RUN]...",
             nargs=-1,
             required=required,
-            shell_complete=completing.runs,
+            shell_complete=shell_completion.runs,
             callback=_no_empty_run,
         )
-    return click.argument("run", required=required, shell_complete=completing.runs, callback=_no_empty_run)
+    return click.argument(
+        "run", required=required, shell_complete=shell_completion.runs, callback=_no_empty_run
+    )
 
 
 def _no_empty_run(
@@ -174,9 +176,9 @@ def _no_empty_run(
 
 def targets(function: Decorated) -> Decorated:
     """The arguments TARGET: ROLE, ROLE/INDEX or ROLE/INDEX/CONTAINER."""
-    return click.argument("targets", metavar="[TARGET]...", nargs=-1, shell_complete=completing.targets)(
-        function
-    )
+    return click.argument(
+        "targets", metavar="[TARGET]...", nargs=-1, shell_complete=shell_completion.targets
+    )(function)
 
 
 def duration(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
@@ -196,78 +198,3 @@ def load(paths: Sequence[str], sets: Sequence[str]) -> list[Loaded]:
     from callsheet.plan.load import load as load_files
 
     return load_files(paths, sets=sets, stdin=sys.stdin)
-
-
-def find(backend: base.Backend, reference: str | None, *, quiet: bool = False) -> base.Run:
-    """The run that is meant: by name, or else the newest that is active, or else the newest."""
-    if reference is not None:
-        return backend.find(reference)
-    known = backend.runs()
-    if not known:
-        raise UserError("there is no run yet", fix="start one with `callsheet run -f FILE`")
-    candidates = [status for status in known if not status.done] or known
-    if len(candidates) > 1 and not quiet:
-        output.say(f"The newest of {len(candidates)} runs: {candidates[0].run}.", "dim")
-    return backend.find(candidates[0].run)
-
-
-def find_with_targets(
-    backend: base.Backend, run: str | None, words: Sequence[str]
-) -> tuple[base.Run, list[base.Target]]:
-    """The run and the targets; the first word may be a target of the newest run when no run has that name."""
-    targets = [base.Target.parse(word) for word in words]
-    try:
-        return find(backend, run), targets
-    except UserError:
-        if run is None:
-            raise
-        try:
-            first = base.Target.parse(run)
-            newest = find(backend, None, quiet=True)
-            known = [role.name for role in newest.status().roles]
-        except UserError:
-            known = []
-        if not known or first.role not in known:
-            raise
-        return newest, [first, *targets]
-
-
-def check_target(status: base.Status, target: base.Target) -> None:
-    """Refuse a role, index or container that the run does not have."""
-    roles = [role.name for role in status.roles]
-    if target.role not in roles:
-        raise UserError(f"run {status.run} has no role {target.role!r}", fix=_choose(target.role, roles))
-    if target.index is None:
-        return
-    replicas = {r.index: r for r in status.replicas if r.role == target.role}
-    if target.index not in replicas:
-        raise UserError(
-            f"run {status.run} has no replica {target.role}/{target.index}",
-            fix=replicas_there(status, target.role),
-        )
-    names = [c.name for c in replicas[target.index].containers]
-    if target.container and target.container not in names:
-        raise UserError(
-            f"{target.role}/{target.index} has no container {target.container!r}",
-            fix=_choose(target.container, names),
-        )
-
-
-def replicas_there(status: base.Status, role: str) -> str:
-    """Which replicas of a role could have been meant."""
-    indexes = [replica.index for replica in status.replicas if replica.role == role]
-    last = f" to {role}/{max(indexes)}" if len(indexes) > 1 else ""
-    return f"there are: {role}/{min(indexes)}{last}" if indexes else "there are: none now"
-
-
-def check_container(status: base.Status, targets: Sequence[base.Target], container: str) -> None:
-    """Refuse a container that none of the chosen replicas has."""
-    roles = {target.role for target in targets} or {role.name for role in status.roles}
-    names = list(dict.fromkeys(c.name for r in status.replicas if r.role in roles for c in r.containers))
-    if names and container not in names:
-        whose = " and ".join(sorted(roles)) if targets else f"run {status.run}"
-        raise UserError(f"{whose} has no container {container!r}", fix=_choose(container, names))
-
-
-def _choose(word: str, names: Sequence[str]) -> str:
-    return did_you_mean(word, names, f"choose one of: {', '.join(names)}")

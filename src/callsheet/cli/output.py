@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from types import TracebackType
 from typing import Any, TextIO
 
-from callsheet.cli.words import RESET, clean, shorten, width
+from callsheet.cli.formatting import RESET, clean, shorten, width
 
 _CODES = {
     "bold": "1",
@@ -154,3 +155,35 @@ def short_path(path: str) -> str:
         if Path(path).is_relative_to(base) and base != Path("/"):
             return mark + str(Path(path).relative_to(base))
     return path
+
+
+class Redrawn:
+    """For `-w`: redraws a text in place on a terminal; elsewhere prints it again when something changed."""
+
+    def __init__(self) -> None:
+        self._terminal = is_terminal(sys.stdout)
+        self._key: Any = None
+
+    def __enter__(self) -> Redrawn:
+        if self._terminal:
+            # The alternate screen: the previous content comes back at the end.
+            sys.stdout.write("\x1b[?1049h\x1b[?25l")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._terminal:
+            sys.stdout.write("\x1b[?25h\x1b[?1049l")
+            sys.stdout.flush()
+
+    def show(self, text: str, *, key: Any) -> None:
+        """Show the text; where it cannot be redrawn, only if `key` has changed."""
+        if self._terminal:
+            columns, lines = screen_columns(), screen_lines()
+            kept = [fit(line, columns) for line in text.split("\n")[: lines - 1]]
+            sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in kept) + "\x1b[J")
+            sys.stdout.flush()
+        elif key != self._key:
+            answer(text)
+        self._key = key

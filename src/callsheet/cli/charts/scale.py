@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from callsheet.cli import words
+from callsheet.cli import formatting
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def label(value: float, axis: Axis, *, seconds: bool = False) -> str:
     if abs(value) < 1e-9 * (axis.high - axis.low):
         value = 0.0
     if seconds and axis.high >= 120:
-        return words.age(value)
+        return formatting.age(value)
     if abs(value) >= 10_000:
-        return words.short(value)
+        return formatting.short(value)
     return f"{value:.6g}"

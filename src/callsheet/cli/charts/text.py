@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from callsheet.cli import words
+from callsheet.cli import formatting
 from callsheet.cli.charts.scale import Axis, Series, axis, label
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
@@ -63,7 +63,7 @@ def draw(
 def _legend(series: Sequence[Series], columns: int, paint: Paint | None, *, letters: bool) -> Iterator[str]:
     for number, one in enumerate(series):
         mark = LETTERS[number % len(LETTERS)] if letters else "──"
-        text = words.shorten(f"{mark} {one.name}", columns)
+        text = formatting.shorten(f"{mark} {one.name}", columns)
         yield paint(text, number) if paint else text
 
 

@@ -1,0 +1,1 @@
+"""What `callsheet train` needs besides its options: arguments, resuming, and reports."""

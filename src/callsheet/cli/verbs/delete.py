@@ -1,0 +1,98 @@
+"""`callsheet delete`: remove finished runs, never without saying what goes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+import click
+
+from callsheet import contract
+from callsheet.backends import base
+from callsheet.cli import formatting, options, output
+from callsheet.errors import UserError
+
+
+@click.command()
+@options.run(required=False, many=True)
+@click.option(
+    "--older-than",
+    metavar="TIME",
+    callback=options.duration,
+    help="Every run that ended longer ago: 7d, 12h.",
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@options.on
+def command(runs: tuple[str, ...], older_than: float | None, yes: bool, dry_run: bool, on: str) -> int:
+    """Remove finished runs with their results and logs. It says what goes, and asks, before anything is removed."""
+    backend = options.backend(on)
+    if bool(runs) == (older_than is not None):
+        raise UserError(
+            "delete needs to know what to delete", fix="name finished runs, or write --older-than 7d"
+        )
+    chosen = _named(backend, runs) if runs else _old(backend, older_than or 0.0)
+    if not chosen:
+        output.say("No finished run is that old; nothing to delete.")
+        return contract.EXIT_OK
+    sizes = [_size(status.folder) for status in chosen]
+    rows = [
+        (
+            s.run,
+            s.experiment,
+            s.phase,
+            formatting.age(time.time() - s.created),
+            formatting.size(size),
+            output.short_path(s.folder),
+        )
+        for s, size in zip(chosen, sizes, strict=True)
+    ]
+    output.answer(output.table(("RUN", "EXPERIMENT", "PHASE", "AGE", "SIZE", "FOLDER"), rows, cut=False))
+    total = f"{formatting.count(len(chosen), 'run')}, {formatting.size(sum(sizes))}"
+    if dry_run:
+        output.say(f"Would delete {total}; nothing was deleted.")
+        return contract.EXIT_OK
+    if not yes and not _confirmed(total):
+        output.say("Nothing was deleted.")
+        return contract.EXIT_FAILED
+    for status in chosen:
+        backend.find(status.run).delete()
+    output.say(f"Deleted {total}.")
+    return contract.EXIT_OK
+
+
+def _named(backend: base.Backend, runs: Sequence[str]) -> list[base.Status]:
+    found = {status.run: status for status in (backend.find(reference).status() for reference in runs)}
+    active = [status.run for status in found.values() if not status.done]
+    if active:
+        raise UserError(
+            f"{', '.join(active)} has not ended", fix=f"stop it first: `callsheet stop {' '.join(active)}`"
+        )
+    return list(found.values())
+
+
+def _old(backend: base.Backend, seconds: float) -> list[base.Status]:
+    limit = time.time() - seconds
+    return [
+        status for status in backend.runs() if status.done and (status.finished or status.created) < limit
+    ]
+
+
+def _confirmed(total: str) -> bool:
+    if not sys.stdin.isatty():
+        raise UserError(f"{total} would be deleted, and there is no terminal to ask on", fix="add --yes")
+    return click.confirm(f"Delete {total} for good?", err=True)
+
+
+def _size(folder: str) -> int:
+    """Bytes on disk below the folder."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(path, name)).st_blocks * 512
+            except OSError:
+                continue
+    return total
