@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from localrun import PYTHON, backend, eventually, experiment, program, python, running, until, until_running
 
-from callsheet.backends.local.addresses import claim_blocks
 from callsheet.backends.local.client import LocalRun
+from callsheet.backends.local.loopback import claim_blocks
 from callsheet.errors import InvalidExperiment
 from callsheet.spec.experiment import Experiment
 

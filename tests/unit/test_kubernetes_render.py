@@ -130,7 +130,7 @@ def test_no_dollar_of_a_user_is_lost_on_the_way(before: str, after: str) -> None
     container = wiring.experiment.spec.roles[0].group[0]
     word = expand(wiring, f"{before}{{index}}{after}", container)
     assume("$(CALLSHEET_INDEX)" in word)  # else the braces around it made something else of it
-    here = fill(parse(f"{before}{{index}}{after}", {}), lambda hole: "7")
+    here = fill(parse(f"{before}{{index}}{after}", {}), lambda placeholder: "7")
     assert expanded(word, {"CALLSHEET_INDEX": "7"}) == here
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from strategies import experiments
 
-from callsheet.backends.local.addresses import blocks_needed
-from callsheet.backends.local.rules import LocalRules, SharedHostRules
+from callsheet.backends.local.addressing import LocalAddressing, SharedHostAddressing
+from callsheet.backends.local.loopback import blocks_needed
 from callsheet.backends.local.supervisor.files import Layout
 from callsheet.errors import InvalidExperiment
 from callsheet.plan.check import check_experiment
@@ -26,14 +26,14 @@ def experiment(*roles: dict[str, Any], **spec: Any) -> Experiment:
     return Experiment.model_validate({"metadata": {"name": "exp"}, "spec": {"roles": list(roles), **spec}})
 
 
-def rules(exp: Experiment, kind: type[LocalRules] = LocalRules) -> LocalRules:
+def addressing(exp: Experiment, kind: type[LocalAddressing] = LocalAddressing) -> LocalAddressing:
     blocks = [f"127.9.{n}" for n in range(blocks_needed(exp))]
     layout = Layout(Path("/runs/exp/run"))
     return kind(exp, layout, "/code", "file:///runs/exp/run", blocks, frozenset())
 
 
 def plan(exp: Experiment, **options: Any) -> Plan:
-    return resolve(exp, rules(exp), "run", **options)
+    return resolve(exp, addressing(exp), "run", **options)
 
 
 def env(planned: Plan, role: str, index: int = 0, container: int = 0) -> dict[str, str]:
@@ -151,7 +151,7 @@ def test_on_systems_with_one_loopback_address_every_replica_has_its_own_port() -
     exp = experiment(
         {**SERVER, "replicas": 3}, {"name": "actor", "connects": ["echo"], "command": ["{echo.all}"]}
     )
-    planned = resolve(exp, rules(exp, SharedHostRules), "run")
+    planned = resolve(exp, addressing(exp, SharedHostAddressing), "run")
     addresses = planned.address_book["endpoints"]["echo"]["addresses"]
     assert len(set(addresses)) == 3
     assert all(address.startswith("127.0.0.1:") for address in addresses)

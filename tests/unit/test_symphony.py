@@ -420,4 +420,4 @@ PIECES = ["{", "}", "$", "index", "web", ".", "addr", "indx", " ", "files", "x",
 @settings(max_examples=500)
 @given(st.lists(st.sampled_from(PIECES)).map("".join))
 def test_an_escaped_text_yields_itself(text: str) -> None:
-    assert fill(parse(escape(text, ["web"]), ["web"]), lambda hole: f"<{hole}>") == text
+    assert fill(parse(escape(text, ["web"]), ["web"]), lambda placeholder: f"<{placeholder}>") == text

@@ -6,14 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callsheet.plan.template import Hole, fill, holes, mistake, parse
+from callsheet.plan.template import Placeholder, fill, mistake, parse, placeholders
 
 ENDPOINTS = ("trajectories", "parameter-server")
 
 
 def filled(text: str) -> str:
     return fill(
-        parse(text, ENDPOINTS), lambda hole: f"<{hole.head}.{hole.tail}>" if hole.tail else f"<{hole.head}>"
+        parse(text, ENDPOINTS),
+        lambda placeholder: (
+            f"<{placeholder.head}.{placeholder.tail}>" if placeholder.tail else f"<{placeholder.head}>"
+        ),
     )
 
 
@@ -64,8 +67,8 @@ def test_every_other_brace_is_the_users(text: str) -> None:
 @given(st.text())
 def test_text_without_our_words_is_never_touched(text: str) -> None:
     template = parse(text, ENDPOINTS)
-    if not holes(template) and "{{" not in text:
-        assert fill(template, lambda hole: "") == text
+    if not placeholders(template) and "{{" not in text:
+        assert fill(template, lambda placeholder: "") == text
 
 
 @given(
@@ -74,8 +77,8 @@ def test_text_without_our_words_is_never_touched(text: str) -> None:
 def test_filling_never_looks_at_what_was_filled_in(parts: list[str]) -> None:
     text = "".join(parts)
     template = parse(text, ENDPOINTS)
-    once = fill(template, lambda hole: "{role}")
-    assert once.count("{role}") >= len(holes(template))
+    once = fill(template, lambda placeholder: "{role}")
+    assert once.count("{role}") >= len(placeholders(template))
 
 
 @pytest.mark.parametrize(
@@ -92,17 +95,17 @@ def test_filling_never_looks_at_what_was_filled_in(parts: list[str]) -> None:
     ],
 )
 def test_a_misspelled_word_is_an_error_with_a_way_out(text: str, fix: str) -> None:
-    (hole,) = holes(parse(text, ENDPOINTS))
-    message, way_out = mistake(hole, ENDPOINTS, ["config.py"], ["data"])
+    (placeholder,) = placeholders(parse(text, ENDPOINTS))
+    message, way_out = mistake(placeholder, ENDPOINTS, ["config.py"], ["data"])
     assert message.startswith(f"{text} does not resolve")
     assert way_out.startswith(fix)
 
 
 def test_what_is_right_is_no_mistake() -> None:
-    for hole in (
-        Hole("index"),
-        Hole("trajectories", "all"),
-        Hole("files", "config.py"),
-        Hole("mounts", "data"),
+    for placeholder in (
+        Placeholder("index"),
+        Placeholder("trajectories", "all"),
+        Placeholder("files", "config.py"),
+        Placeholder("mounts", "data"),
     ):
-        assert mistake(hole, ENDPOINTS, ["config.py"], ["data"]) == ("", "")
+        assert mistake(placeholder, ENDPOINTS, ["config.py"], ["data"]) == ("", "")

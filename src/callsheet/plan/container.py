@@ -8,10 +8,10 @@ from math import ceil
 
 from callsheet import contract
 from callsheet.errors import InvalidExperiment, Problem
+from callsheet.plan.addressing import Addressing
 from callsheet.plan.endpoints import Endpoint
 from callsheet.plan.model import ContainerPlan, EnvRef, ProbePlan, ReplicaContainer
-from callsheet.plan.rules import Rules
-from callsheet.plan.template import Hole, Template, fill, holes, parse
+from callsheet.plan.template import Placeholder, Template, fill, parse, placeholders
 from callsheet.spec.experiment import Container, Experiment, Role
 from callsheet.spec.kubernetes import EnvVar, ResourceFieldRef
 from callsheet.spec.quantity import parse_quantity
@@ -22,7 +22,7 @@ class Context:
     """What a container is planned in."""
 
     experiment: Experiment
-    rules: Rules
+    addressing: Addressing
     run: str
     table: Mapping[str, Endpoint]
     indexes: Mapping[str, Sequence[int]]
@@ -33,7 +33,7 @@ class ContainerPlanner:
 
     def __init__(self, context: Context, role: Role, container: Container) -> None:
         self.context = context
-        self.rules = context.rules
+        self.addressing = context.addressing
         self.role = role
         self.container = container
         self.bound = [bind.name for bind in (*container.binds, *container.exposes)]
@@ -67,10 +67,12 @@ class ContainerPlanner:
         source = variable.value_from
         if source is None:
             template = self._parse(variable.value or "")
-            if any(self._varies(hole) for hole in holes(template)):
-                self.each[variable.name] = lambda index: fill(template, lambda hole: self._value(hole, index))
+            if any(self._varies(placeholder) for placeholder in placeholders(template)):
+                self.each[variable.name] = lambda index: fill(
+                    template, lambda placeholder: self._value(placeholder, index)
+                )
             else:
-                self.same[variable.name] = fill(template, lambda hole: self._value(hole, 0))
+                self.same[variable.name] = fill(template, lambda placeholder: self._value(placeholder, 0))
         elif source.secret_key_ref:
             ref = source.secret_key_ref
             self.refs.append(EnvRef(variable.name, "secret", ref.name, ref.key, ref.optional))
@@ -80,7 +82,7 @@ class ContainerPlanner:
         elif source.field_ref:
             path = source.field_ref.field_path
             name = self.context.experiment.name
-            self.each[variable.name] = lambda index: self.rules.field(path, name, self.role, index)
+            self.each[variable.name] = lambda index: self.addressing.field(path, name, self.role, index)
         elif source.resource_field_ref:
             self.same[variable.name] = self._resource(source.resource_field_ref)
 
@@ -91,39 +93,45 @@ class ContainerPlanner:
         resources = container.resources
         text = (resources.limits if kind == "limits" else resources.requests).get(resource)
         amount = (
-            parse_quantity(text) if text else self.rules.capacity.get(resource, 0) if kind == "limits" else 0
+            parse_quantity(text)
+            if text
+            else self.addressing.capacity.get(resource, 0)
+            if kind == "limits"
+            else 0
         )
         return str(ceil(amount / parse_quantity(ref.divisor)))
 
-    def _varies(self, hole: Hole) -> bool:
+    def _varies(self, placeholder: Placeholder) -> bool:
         """Whether two replicas may see different values."""
-        if not hole.tail:
-            return hole.head == "index"
-        if hole.head == contract.MOUNTS:
+        if not placeholder.tail:
+            return placeholder.head == "index"
+        if placeholder.head == contract.MOUNTS:
             return True
-        if hole.head == contract.FILES:
+        if placeholder.head == contract.FILES:
             return False
-        endpoint = self.context.table[hole.head]
-        return hole.tail != "all" and (endpoint.role == self.role.name or len(endpoint.addresses) > 1)
+        endpoint = self.context.table[placeholder.head]
+        return placeholder.tail != "all" and (endpoint.role == self.role.name or len(endpoint.addresses) > 1)
 
-    def _value(self, hole: Hole, index: int) -> str:
-        if not hole.tail:
-            return self._word(hole.head, index)
-        if hole.head == contract.FILES:
-            return self.rules.file(hole.tail)
-        if hole.head == contract.MOUNTS:
-            mount = self.mounts[hole.tail]
-            return self.rules.mount(self.volumes[mount.name], mount, self.role.name, index)
-        endpoint = self.context.table[hole.head]
-        if hole.tail == "bind":
+    def _value(self, placeholder: Placeholder, index: int) -> str:
+        if not placeholder.tail:
+            return self._word(placeholder.head, index)
+        if placeholder.head == contract.FILES:
+            return self.addressing.file(placeholder.tail)
+        if placeholder.head == contract.MOUNTS:
+            mount = self.mounts[placeholder.tail]
+            return self.addressing.mount(self.volumes[mount.name], mount, self.role.name, index)
+        endpoint = self.context.table[placeholder.head]
+        if placeholder.tail == "bind":
             return self._bind(endpoint, index)
-        if hole.tail == "all":
+        if placeholder.tail == "all":
             return self._all(endpoint)
-        if hole.tail == "any":
-            return self.rules.any(endpoint.name, endpoint.port) or endpoint.seen_from(self._position(index))
+        if placeholder.tail == "any":
+            return self.addressing.any(endpoint.name, endpoint.port) or endpoint.seen_from(
+                self._position(index)
+            )
         address = endpoint.seen_from(self._position(index))
         host, _, port = address.rpartition(":")
-        return {"addr": address, "host": host, "port": port}[hole.tail]
+        return {"addr": address, "host": host, "port": port}[placeholder.tail]
 
     def _position(self, index: int) -> int:
         """Place of an index among the role's members; they differ for members that joined by hand."""
@@ -139,12 +147,12 @@ class ContainerPlanner:
             "index": str(index),
             "container": self.container.name,
             "replicas": str(len(context.indexes[self.role.name])),
-            "storage": self.rules.storage,
+            "storage": self.addressing.storage,
         }[word]
 
     def _bind(self, endpoint: Endpoint, index: int) -> str:
-        port = self.rules.port(endpoint.name, endpoint.port, index)
-        return f"{self.rules.listen(self.role.name, index)}:{port}"
+        port = self.addressing.port(endpoint.name, endpoint.port, index)
+        return f"{self.addressing.listen(self.role.name, index)}:{port}"
 
     def _all(self, endpoint: Endpoint) -> str:
         text = ",".join(endpoint.addresses) if endpoint.replicas else ""
@@ -169,11 +177,11 @@ class ContainerPlanner:
         env[contract.ROLE] = self.role.name
         env[contract.CONTAINER] = self.container.name
         env[contract.REPLICAS] = str(len(context.indexes[self.role.name]))
-        env[contract.ADDRESSES] = self.rules.addresses
+        env[contract.ADDRESSES] = self.addressing.addresses
         encryption = "" if context.experiment.spec.encryption else contract.ENCRYPTION_OFF
         optional = {
-            contract.STORAGE: self.rules.storage,
-            contract.KEYS: self.rules.keys,
+            contract.STORAGE: self.addressing.storage,
+            contract.KEYS: self.addressing.keys,
             contract.ENCRYPTION: encryption,
         }
         for name, value in optional.items():
@@ -209,8 +217,10 @@ class ContainerPlanner:
                 env[prefix + contract.ENDPOINT_BIND] = self._bind(endpoint, index)
                 if int(port) != endpoint.port:
                     ports[endpoint.name] = int(port)
-        command = tuple(fill(template, lambda hole: self._value(hole, index)) for template in self.command)
-        mounts = {name: self._value(Hole(contract.MOUNTS, name), index) for name in self.mounts}
+        command = tuple(
+            fill(template, lambda placeholder: self._value(placeholder, index)) for template in self.command
+        )
+        mounts = {name: self._value(Placeholder(contract.MOUNTS, name), index) for name in self.mounts}
         return ReplicaContainer(command=command, env=env, ports=ports, mounts=mounts)
 
     def _probe(self) -> ProbePlan | None:

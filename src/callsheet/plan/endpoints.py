@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from callsheet.plan.rules import Rules
+from callsheet.plan.addressing import Addressing
 from callsheet.spec.experiment import Experiment
 
 FIRST_CHOSEN_PORT = 20_000
@@ -58,10 +58,10 @@ def chosen_ports(experiment: Experiment, avoid: frozenset[int]) -> dict[str, int
 
 
 def endpoints(
-    experiment: Experiment, rules: Rules, indexes: Mapping[str, Sequence[int]]
+    experiment: Experiment, addressing: Addressing, indexes: Mapping[str, Sequence[int]]
 ) -> dict[str, Endpoint]:
     """Every endpoint of the experiment by name."""
-    ports = chosen_ports(experiment, rules.avoid)
+    ports = chosen_ports(experiment, addressing.avoid)
     table: dict[str, Endpoint] = {}
     for role in experiment.spec.roles:
         members = indexes[role.name]
@@ -75,7 +75,7 @@ def endpoints(
                     port=ports[name],
                     exposed=name in exposed,
                     addresses=tuple(
-                        f"{rules.host(role.name, i)}:{rules.port(name, ports[name], i)}"
+                        f"{addressing.host(role.name, i)}:{addressing.port(name, ports[name], i)}"
                         for i in members or (0,)
                     ),
                     replicas=len(members),

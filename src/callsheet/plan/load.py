@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from callsheet.errors import InvalidExperiment, Problem, UserError
-from callsheet.plan.check import Known, check
+from callsheet.plan.check import DocumentInfo, check
 from callsheet.spec import tree
 from callsheet.spec.document import Built, build, is_ours
 from callsheet.spec.dump import dump
@@ -93,8 +93,8 @@ def examine(document: Document, file: str) -> Built:
     """An experiment with all mistakes of its shape and its graph, none told twice."""
     built = build(document, file)
     if built.experiment:
-        known = Known(built.names, frozenset(tree.dropped(built.root)))
-        mistakes = check(built.experiment, known)
+        document_info = DocumentInfo(built.names, frozenset(tree.dropped(built.root)))
+        mistakes = check(built.experiment, document_info)
         built.problems += [built.problem(m.loc, m.message, m.fix, key=m.at_key) for m in mistakes]
     unique: dict[tuple[str, int, int, str], Problem] = {}
     for problem in built.problems:

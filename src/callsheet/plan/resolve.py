@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from callsheet.plan.addressing import Addressing
 from callsheet.plan.container import ContainerPlanner, Context
 from callsheet.plan.endpoints import Endpoint, endpoints
 from callsheet.plan.model import Plan, Replica, RolePlan
-from callsheet.plan.rules import Rules
 from callsheet.spec.experiment import Experiment, Role
 from callsheet.spec.quantity import parse_duration
 
 
 def resolve(
     experiment: Experiment,
-    rules: Rules,
+    addressing: Addressing,
     run: str,
     *,
     replicas: Mapping[str, int] | None = None,
@@ -31,19 +31,19 @@ def resolve(
         ]
         for role in spec.roles
     }
-    table = endpoints(experiment, rules, indexes)
-    context = Context(experiment, rules, run, table, indexes)
+    table = endpoints(experiment, addressing, indexes)
+    context = Context(experiment, addressing, run, table, indexes)
     lifecycle = spec.lifecycle
     return Plan(
         experiment=experiment.name,
         run=run,
-        workdir=rules.workdir,
-        storage=rules.storage,
+        workdir=addressing.workdir,
+        storage=addressing.storage,
         roles=tuple(_role(role, context) for role in spec.roles),
         success=tuple(lifecycle.success or [r.name for r in spec.roles if r.restart.policy != "Always"]),
         max_restarts=lifecycle.max_restarts,
         deadline=parse_duration(lifecycle.deadline) if lifecycle.deadline else None,
-        address_book=address_book(experiment, run, table, rules, indexes),
+        address_book=address_book(experiment, run, table, addressing, indexes),
         files=dict(spec.files),
     )
 
@@ -52,7 +52,7 @@ def address_book(
     experiment: Experiment,
     run: str,
     table: Mapping[str, Endpoint],
-    rules: Rules,
+    addressing: Addressing,
     indexes: Mapping[str, Sequence[int]],
 ) -> dict[str, Any]:
     """What the address file holds: every role's hosts and every endpoint's addresses, in index order."""
@@ -63,7 +63,7 @@ def address_book(
             name: {
                 "replicas": len(members),
                 "indexes": list(members),
-                "hosts": [rules.host(name, i) for i in members],
+                "hosts": [addressing.host(name, i) for i in members],
             }
             for name, members in indexes.items()
         },
@@ -90,7 +90,7 @@ def _role(role: Role, context: Context) -> RolePlan:
         replicas=tuple(
             Replica(
                 index=index,
-                host=context.rules.host(role.name, index),
+                host=context.addressing.host(role.name, index),
                 containers=tuple(c.own(position, index) for c in containers),
             )
             for position, index in enumerate(context.indexes[role.name])

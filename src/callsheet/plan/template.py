@@ -1,8 +1,8 @@
 """The closed grammar of braces in `command`, `args` and `env`: which ones are ours, and what they mean.
 
-``{word}`` and ``{endpoint.word}`` with our own words are holes to fill; ``{{index}}`` writes a literal
+``{word}`` and ``{endpoint.word}`` with our own words are placeholders to fill; ``{{index}}`` writes a literal
 ``{index}``; every other brace is the user's (JSON, shell, templates) and stays as it is, byte for byte. A brace
-after a dollar sign is the shell's. What looks like a misspelled hole is reported rather than passed on.
+after a dollar sign is the shell's. What looks like a misspelled placeholder is reported rather than passed on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from callsheet import contract
 from callsheet.errors import nearest
 
 _NAME = r"[A-Za-z][A-Za-z0-9_-]*"
-_HOLE = re.compile(
+_PLACEHOLDER = re.compile(
     rf"\{{\{{(?P<escaped>{_NAME}(?:\.[A-Za-z0-9._-]+)?)\}}\}}|(?<!\$)\{{(?P<head>{_NAME})(?:\.(?P<tail>[A-Za-z0-9._-]+))?\}}"
 )
 
@@ -25,7 +25,7 @@ _BRACES = re.compile(r"\{[A-Za-z][A-Za-z0-9_.-]*\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Hole:
+class Placeholder:
     """A place to fill: ``{head}`` or ``{head.tail}``."""
 
     head: str
@@ -35,16 +35,16 @@ class Hole:
         return f"{{{self.head}.{self.tail}}}" if self.tail else f"{{{self.head}}}"
 
 
-Template = tuple[str | Hole, ...]
-"""Text and holes in their order."""
+Template = tuple[str | Placeholder, ...]
+"""Text and placeholders in their order."""
 
 
 def parse(text: str, endpoints: Collection[str]) -> Template:
-    """Split a string into literal text and holes. `endpoints`: every endpoint's name in the experiment."""
-    parts: list[str | Hole] = []
+    """Split a string into literal text and placeholders. `endpoints`: every endpoint's name in the experiment."""
+    parts: list[str | Placeholder] = []
     literal = ""
     position = 0
-    for match in _HOLE.finditer(text):
+    for match in _PLACEHOLDER.finditer(text):
         literal += text[position : match.start()]
         position = match.end()
         if match["escaped"]:
@@ -55,7 +55,7 @@ def parse(text: str, endpoints: Collection[str]) -> Template:
             if literal:
                 parts.append(literal)
             literal = ""
-            parts.append(Hole(match["head"], match["tail"] or ""))
+            parts.append(Placeholder(match["head"], match["tail"] or ""))
         else:
             literal += match[0]
     literal += text[position:]
@@ -65,7 +65,7 @@ def parse(text: str, endpoints: Collection[str]) -> Template:
 
 
 def _is_ours(head: str, tail: str, endpoints: Collection[str]) -> bool:
-    """Whether ``{head.tail}`` is a hole, rightly spelt or not."""
+    """Whether ``{head.tail}`` is a placeholder, rightly spelt or not."""
     if not tail:
         return head in contract.WORDS or bool(nearest(head, contract.WORDS, cutoff=_MISSPELLED))
     if head in contract.RESERVED_ENDPOINTS or head in endpoints or tail in contract.ENDPOINT_WORDS:
@@ -77,28 +77,40 @@ def _is_ours(head: str, tail: str, endpoints: Collection[str]) -> bool:
 
 
 def mistake(
-    hole: Hole, endpoints: Collection[str], files: Collection[str], mounts: Collection[str]
+    placeholder: Placeholder, endpoints: Collection[str], files: Collection[str], mounts: Collection[str]
 ) -> tuple[str, str]:
-    """What is wrong with a hole and how to mend it; two empty strings when it is right."""
-    literal = f"write {{{hole}}} for a literal {hole}"
-    if not hole.tail:
-        wrong = hole.head not in contract.WORDS
-        return _unknown(str(hole), hole.head, contract.WORDS, "{%s}", literal) if wrong else ("", "")
-    if hole.head == contract.FILES:
-        wrong = hole.tail not in files
+    """What is wrong with a placeholder and how to mend it; two empty strings when it is right."""
+    literal = f"write {{{placeholder}}} for a literal {placeholder}"
+    if not placeholder.tail:
+        wrong = placeholder.head not in contract.WORDS
         return (
-            _unknown(str(hole), hole.tail, files, "{files.%s}", "add it under spec.files")
+            _unknown(str(placeholder), placeholder.head, contract.WORDS, "{%s}", literal)
             if wrong
             else ("", "")
         )
-    if hole.head == contract.MOUNTS:
-        wrong = hole.tail not in mounts
+    if placeholder.head == contract.FILES:
+        wrong = placeholder.tail not in files
+        return (
+            _unknown(str(placeholder), placeholder.tail, files, "{files.%s}", "add it under spec.files")
+            if wrong
+            else ("", "")
+        )
+    if placeholder.head == contract.MOUNTS:
+        wrong = placeholder.tail not in mounts
         fix = "add it to this container's volumeMounts"
-        return _unknown(str(hole), hole.tail, mounts, "{mounts.%s}", fix) if wrong else ("", "")
-    if hole.head not in endpoints:
-        return _unknown(str(hole), hole.head, endpoints, "{%s." + hole.tail + "}", literal)
-    if hole.tail not in contract.ENDPOINT_WORDS:
-        return _unknown(str(hole), hole.tail, contract.ENDPOINT_WORDS, "{" + hole.head + ".%s}", literal)
+        return _unknown(str(placeholder), placeholder.tail, mounts, "{mounts.%s}", fix) if wrong else ("", "")
+    if placeholder.head not in endpoints:
+        return _unknown(
+            str(placeholder), placeholder.head, endpoints, "{%s." + placeholder.tail + "}", literal
+        )
+    if placeholder.tail not in contract.ENDPOINT_WORDS:
+        return _unknown(
+            str(placeholder),
+            placeholder.tail,
+            contract.ENDPOINT_WORDS,
+            "{" + placeholder.head + ".%s}",
+            literal,
+        )
     return "", ""
 
 
@@ -110,8 +122,8 @@ def _unknown(shown: str, word: str, among: Collection[str], form: str, otherwise
     return message, f"write one of {known}, or {otherwise}" if known else otherwise
 
 
-def fill(template: Template, value: Callable[[Hole], str]) -> str:
-    """The text with every hole filled."""
+def fill(template: Template, value: Callable[[Placeholder], str]) -> str:
+    """The text with every placeholder filled."""
     return "".join([part if isinstance(part, str) else value(part) for part in template])
 
 
@@ -119,11 +131,11 @@ def escape(text: str, endpoints: Collection[str]) -> str:
     """The text as a template that yields exactly this text."""
 
     def doubled(match: re.Match[str]) -> str:
-        return f"{{{match[0]}}}" if holes(parse(match[0], endpoints)) else match[0]
+        return f"{{{match[0]}}}" if placeholders(parse(match[0], endpoints)) else match[0]
 
     return _BRACES.sub(doubled, text)
 
 
-def holes(template: Template) -> list[Hole]:
-    """The holes alone."""
-    return [part for part in template if isinstance(part, Hole)]
+def placeholders(template: Template) -> list[Placeholder]:
+    """The placeholders alone."""
+    return [part for part in template if isinstance(part, Placeholder)]

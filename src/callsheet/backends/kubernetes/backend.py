@@ -42,10 +42,10 @@ class KubernetesBackend:
 
     def plan(self, experiment: Experiment, *, base: Path) -> Plan:
         """The plan, nothing started and no cluster asked."""
-        from callsheet.backends.kubernetes.render.addresses import KubernetesRules
+        from callsheet.backends.kubernetes.render.addressing import KubernetesAddressing
         from callsheet.plan.resolve import resolve
 
-        return resolve(experiment, KubernetesRules(experiment, "RUN"), "RUN")
+        return resolve(experiment, KubernetesAddressing(experiment, "RUN"), "RUN")
 
     def render(self, experiment: Experiment, *, base: Path) -> str:
         """The manifests, for `kubectl apply -f -`."""

@@ -18,11 +18,11 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from callsheet.backends.local import registry, storage
-from callsheet.backends.local.addresses import blocks_needed, claim_blocks
+from callsheet.backends.local.addressing import has_loopback_network, make_addressing
 from callsheet.backends.local.client import LocalRun
+from callsheet.backends.local.loopback import blocks_needed, claim_blocks
 from callsheet.backends.local.preflight import check_machine, machine_gpus
 from callsheet.backends.local.replan import launch_file
-from callsheet.backends.local.rules import has_loopback_network, make_rules
 from callsheet.backends.local.supervisor.files import Layout
 from callsheet.backends.local.supervisor.listening import ANY_HOST, listeners
 from callsheet.backends.local.supervisor.results import is_remote
@@ -40,7 +40,9 @@ def plan(experiment: Experiment, base: Path, sizes: Mapping[str, int] | None = N
     count = blocks_needed(experiment) if has_loopback_network() else 0
     blocks = [f"127.{1 + n // 256}.{n % 256}" for n in range(1, count + 1)]
     options = _options(experiment, layout, base, blocks)
-    return resolve(experiment, make_rules(experiment, layout, options), layout.folder.name, replicas=sizes)
+    return resolve(
+        experiment, make_addressing(experiment, layout, options), layout.folder.name, replicas=sizes
+    )
 
 
 def check(experiment: Experiment, base: Path) -> None:
@@ -73,7 +75,7 @@ def launch(experiment: Experiment, base: Path, source: str, *, detach: bool) -> 
     blocks, claims = claim_blocks(blocks_needed(experiment)) if loopback else ([], [])
     try:
         options = _options(experiment, layout, base, blocks)
-        planned = resolve(experiment, make_rules(experiment, layout, options), run)
+        planned = resolve(experiment, make_addressing(experiment, layout, options), run)
         gpus = _gpus(planned)
         _refuse(check_machine(experiment, planned, _with_one_of_each(experiment, base), gpus))
         _write_folder(layout, experiment, planned, options, source)
@@ -98,7 +100,7 @@ def _results_root(experiment: Experiment) -> Path:
 
 
 def _options(experiment: Experiment, layout: Layout, base: Path, blocks: list[str]) -> dict[str, Any]:
-    """What the address rules of a run depend on, written down with the run so that it can be planned again."""
+    """What the addresses and paths of a run depend on, kept with the run so that it can be planned again."""
     place = experiment.spec.storage
     if place and is_remote(place):
         results = f"{place.rstrip('/')}/{experiment.name}/{layout.folder.name}"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from callsheet.backends.base import Status
-from callsheet.backends.local.addresses import SPARE
-from callsheet.backends.local.rules import make_rules
+from callsheet.backends.local.addressing import make_addressing
+from callsheet.backends.local.loopback import SPARE
 from callsheet.backends.local.supervisor.files import Layout
 from callsheet.backends.sizes import check_sizes, find_role
 from callsheet.errors import UserError
@@ -19,7 +19,7 @@ from callsheet.spec.experiment import Experiment
 
 
 def launch_file(layout: Layout) -> Path:
-    """What a run was started with: the experiment and the options of its address rules."""
+    """What a run was started with: the experiment and the options of its addressing."""
     return layout.private / "launch.json"
 
 
@@ -41,8 +41,8 @@ def replan_scaled(layout: Layout, status: Status, replicas: Mapping[str, int]) -
     experiment, options = _load(layout)
     check_sizes(experiment, replicas)
     sizes, joined = _sizes(status)
-    rules = make_rules(experiment, layout, options)
-    return resolve(experiment, rules, status.run, replicas=sizes | dict(replicas), joined=joined)
+    addressing = make_addressing(experiment, layout, options)
+    return resolve(experiment, addressing, status.run, replicas=sizes | dict(replicas), joined=joined)
 
 
 def replan_joined(layout: Layout, status: Status, name: str) -> tuple[Plan, int]:
@@ -55,6 +55,6 @@ def replan_joined(layout: Layout, status: Status, name: str) -> tuple[Plan, int]
         raise UserError(f"{SPARE} members of {name!r} have joined by hand already", fix="end one of them")
     members = {**joined, name: [*joined[name], index]}
     plan = resolve(
-        experiment, make_rules(experiment, layout, options), status.run, replicas=sizes, joined=members
+        experiment, make_addressing(experiment, layout, options), status.run, replicas=sizes, joined=members
     )
     return plan, index

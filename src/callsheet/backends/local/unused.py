@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from callsheet import contract
-from callsheet.backends.local.rules import has_loopback_network
+from callsheet.backends.local.addressing import has_loopback_network
 from callsheet.spec.experiment import Container, Experiment
 
 _ROLE = (

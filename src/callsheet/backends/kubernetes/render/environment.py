@@ -13,12 +13,12 @@ from typing import Any
 from callsheet import contract
 from callsheet.backends.kubernetes import names
 from callsheet.plan.endpoints import chosen_ports
-from callsheet.plan.template import Hole, fill, parse
+from callsheet.plan.template import Placeholder, fill, parse
 from callsheet.spec.experiment import Container, Experiment, Role
 
 Env = list[dict[str, Any]]
 _DOLLARS = re.compile(r"\$+(?=\(|\Z)|\${2,}")
-"""Dollars that Kubernetes would take for an expression or for an escaped dollar, or that a hole may follow."""
+"""Dollars that Kubernetes would take for an expression or for an escaped dollar, or that a placeholder may follow."""
 
 
 class Wiring:
@@ -129,16 +129,16 @@ def expand(wiring: Wiring, text: str, container: Container) -> str:
     mounts = {mount.name: mount.mount_path for mount in container.volume_mounts}
     template = parse(text, wiring.binders)
     escaped = tuple(_DOLLARS.sub(r"\g<0>\g<0>", part) if isinstance(part, str) else part for part in template)
-    return fill(escaped, lambda hole: _reference(hole, wiring, mounts))
+    return fill(escaped, lambda placeholder: _reference(placeholder, wiring, mounts))
 
 
-def _reference(hole: Hole, wiring: Wiring, mounts: Mapping[str, str]) -> str:
-    if not hole.tail:
-        return f"$({contract.PREFIX}{hole.head.upper()})"
-    if hole.head == contract.FILES:
-        return f"{names.FILES}/{hole.tail}"
-    if hole.head == contract.MOUNTS:
-        return mounts[hole.tail]
-    if hole.tail == "any":
-        return f"{names.service(wiring.name, hole.head)}:{wiring.ports[hole.head]}"
-    return f"$({contract.endpoint_variable(hole.head, hole.tail.upper())})"
+def _reference(placeholder: Placeholder, wiring: Wiring, mounts: Mapping[str, str]) -> str:
+    if not placeholder.tail:
+        return f"$({contract.PREFIX}{placeholder.head.upper()})"
+    if placeholder.head == contract.FILES:
+        return f"{names.FILES}/{placeholder.tail}"
+    if placeholder.head == contract.MOUNTS:
+        return mounts[placeholder.tail]
+    if placeholder.tail == "any":
+        return f"{names.service(wiring.name, placeholder.head)}:{wiring.ports[placeholder.head]}"
+    return f"$({contract.endpoint_variable(placeholder.head, placeholder.tail.upper())})"

@@ -9,8 +9,8 @@ from callsheet.spec.experiment import Role
 from callsheet.spec.kubernetes import Volume, VolumeMount
 
 
-class Rules(Protocol):
-    """A backend's address rules. Every answer depends on the arguments alone, so that a plan is pure."""
+class Addressing(Protocol):
+    """A backend's addresses and paths. Every answer depends on the arguments alone, so that a plan is pure."""
 
     @property
     def workdir(self) -> str:

@@ -1,4 +1,4 @@
-"""The address rules of a cluster, for `callsheet plan --on kubernetes`: where a replica is found, where its files lie."""
+"""The addresses and paths of a cluster, for `callsheet plan --on kubernetes`: where a replica is found, where its files lie."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from callsheet.spec.kubernetes import Volume, VolumeMount
 
 
 @dataclass(frozen=True)
-class KubernetesRules:
+class KubernetesAddressing:
     """Stable host names; the paths inside a pod."""
 
     experiment: Experiment

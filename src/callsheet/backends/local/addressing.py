@@ -1,4 +1,4 @@
-"""The local backend's address rules: where a replica listens, and where its files, volumes and results lie."""
+"""The local backend's addresses and paths: where a replica listens, and where its files, volumes and results lie."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from callsheet.backends.local.addresses import BLOCK, SPARE, address, offsets
+from callsheet.backends.local.loopback import BLOCK, SPARE, address, offsets
 from callsheet.backends.local.supervisor.files import Layout
 from callsheet.backends.local.supervisor.references import folder as reference_folder
 from callsheet.spec.experiment import Experiment, Role
@@ -20,7 +20,7 @@ FIRST_SHARED_PORT = 20_000
 
 
 @dataclass(frozen=True)
-class LocalRules:
+class LocalAddressing:
     """One loopback address per replica; paths inside the run's folder."""
 
     experiment: Experiment
@@ -93,7 +93,7 @@ class LocalRules:
 
 
 @dataclass(frozen=True)
-class SharedHostRules(LocalRules):
+class SharedHostAddressing(LocalAddressing):
     """For systems with one loopback address: all replicas on 127.0.0.1, each with ports of its own."""
 
     first: int = FIRST_SHARED_PORT
@@ -122,8 +122,8 @@ def has_loopback_network() -> bool:
     return sys.platform == "linux"
 
 
-def make_rules(experiment: Experiment, layout: Layout, options: Mapping[str, Any]) -> LocalRules:
-    """The rules that a run was started with; `options` is what its launch wrote down."""
+def make_addressing(experiment: Experiment, layout: Layout, options: Mapping[str, Any]) -> LocalAddressing:
+    """The addressing that a run was started with; `options` is what its launch wrote down."""
     common = {
         "experiment": experiment,
         "layout": layout,
@@ -133,8 +133,10 @@ def make_rules(experiment: Experiment, layout: Layout, options: Mapping[str, Any
         "avoid": frozenset(options["avoid"]),
     }
     return (
-        LocalRules(**common) if options["blocks"] else SharedHostRules(**common, first=options["first_port"])
+        LocalAddressing(**common)
+        if options["blocks"]
+        else SharedHostAddressing(**common, first=options["first_port"])
     )
 
 
-__all__ = ["BLOCK", "LocalRules", "SharedHostRules", "has_loopback_network", "make_rules"]
+__all__ = ["BLOCK", "LocalAddressing", "SharedHostAddressing", "has_loopback_network", "make_addressing"]

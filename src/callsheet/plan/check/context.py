@@ -1,4 +1,4 @@
-"""What the checks of an experiment share: a mistake, what is known besides the experiment, and the way through it."""
+"""What all checks of an experiment share: the mistake that they report, and the experiment laid out to be checked."""
 
 from __future__ import annotations
 
@@ -23,65 +23,67 @@ class Mistake:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What a document says beyond the experiment that could be made of it, so that no mistake is told twice."""
+class DocumentInfo:
+    """What a file holds beyond the experiment that it could be parsed into, so that no mistake is reported twice."""
 
     names: Names = field(default_factory=Names)
     dropped: frozenset[Loc] = frozenset()
-    """Where pieces were taken out because their shape is wrong."""
+    """Where values were left out because their shape is wrong."""
 
-    def lacks(self, loc: Loc) -> bool:
-        """Whether something at this place or inside it was taken out."""
+    def dropped_in(self, loc: Loc) -> bool:
+        """Whether something here or inside was left out."""
         return any(other[: len(loc)] == loc for other in self.dropped)
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """One container and where it stands."""
+class PlacedContainer:
+    """A container with its role and its location in the file."""
 
     loc: Loc
-    """The role's own when the role has one container, given inline."""
+    """That of the role if its one container is given inline."""
     role: Role
     container: Container
 
     @property
     def bound(self) -> list[str]:
-        """Names of the endpoints that it listens on."""
+        """Endpoints that it listens on."""
         return [bind.name for bind in (*self.container.binds, *self.container.exposes)]
 
     @property
-    def shown(self) -> str:
-        """How people call it."""
+    def label(self) -> str:
+        """What messages call it."""
         if not self.role.containers:
             return f"role {self.role.name!r}"
         return f"container {self.container.name!r} of role {self.role.name!r}"
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """An experiment under examination."""
+class CheckContext:
+    """An experiment laid out to be checked."""
 
     experiment: Experiment
-    known: Known
+    document: DocumentInfo
     roles: list[tuple[Loc, Role]]
-    sites: list[Site]
+    containers: list[PlacedContainer]
     endpoints: frozenset[str]
-    """Every endpoint that some container binds, or was meant to."""
+    """Every endpoint that a container binds, or was meant to bind."""
 
 
-def subject(experiment: Experiment, known: Known) -> Subject:
+def check_context(experiment: Experiment, document: DocumentInfo) -> CheckContext:
     """Lay out an experiment for the checks."""
     roles: list[tuple[Loc, Role]] = [
         (("spec", "roles", index), role) for index, role in enumerate(experiment.spec.roles)
     ]
-    sites = []
+    containers = []
     for loc, role in roles:
         if role.containers:
-            sites += [Site((*loc, "containers", i), role, c) for i, c in enumerate(role.containers)]
+            containers += [
+                PlacedContainer((*loc, "containers", i), role, c) for i, c in enumerate(role.containers)
+            ]
         else:
-            sites.append(Site(loc, role, role.group[0]))
-    endpoints = frozenset(name for site in sites for name in site.bound) | known.names.endpoints
-    return Subject(experiment, known, roles, sites, endpoints)
+            containers.append(PlacedContainer(loc, role, role.group[0]))
+    endpoints = frozenset(name for placed in containers for name in placed.bound) | document.names.endpoints
+    return CheckContext(experiment, document, roles, containers, endpoints)
 
 
 def listed(names: Collection[str]) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from callsheet import contract
-from callsheet.plan.check_base import Mistake, Subject, repeated
+from callsheet.plan.check.context import CheckContext, Mistake, repeated
 from callsheet.spec.experiment import LABEL_PATTERN, LABEL_RULE
 from callsheet.spec.tree import Loc
 
@@ -20,15 +20,15 @@ _NAMED = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
-def check_names(it: Subject) -> Iterator[Mistake]:
+def check_names(context: CheckContext) -> Iterator[Mistake]:
     """All names of an experiment."""
-    yield from _labels(it)
-    yield from _lengths(it)
-    yield from _unique(it)
-    metadata = it.experiment.metadata
+    yield from _labels(context)
+    yield from _lengths(context)
+    yield from _unique(context)
+    metadata = context.experiment.metadata
     yield from _tags(("metadata", "labels"), metadata.labels, values=True)
     yield from _tags(("metadata", "annotations"), metadata.annotations, values=False)
-    for loc, role in it.roles:
+    for loc, role in context.roles:
         yield from _tags((*loc, "labels"), role.labels, values=True)
         yield from _tags((*loc, "nodeSelector"), role.node_selector, values=True)
         yield from _tags((*loc, "annotations"), role.annotations, values=False)
@@ -44,28 +44,28 @@ def is_object_name(name: str) -> bool:
     return len(name) <= 253 and _SUBDOMAIN.fullmatch(name) is not None
 
 
-def _places(it: Subject) -> Iterator[tuple[Loc, str]]:
+def _places(context: CheckContext) -> Iterator[tuple[Loc, str]]:
     """Everything that must be a label."""
-    yield ("metadata", "name"), it.experiment.name
-    for loc, role in it.roles:
+    yield ("metadata", "name"), context.experiment.name
+    for loc, role in context.roles:
         yield (*loc, "name"), role.name
-    for site in it.sites:
-        if site.role.containers:
-            yield (*site.loc, "name"), site.container.name
-    yield from _endpoints(it)
-    for index, volume in enumerate(it.experiment.spec.volumes):
+    for placed in context.containers:
+        if placed.role.containers:
+            yield (*placed.loc, "name"), placed.container.name
+    yield from _endpoints(context)
+    for index, volume in enumerate(context.experiment.spec.volumes):
         yield ("spec", "volumes", index, "name"), volume.name
 
 
-def _endpoints(it: Subject) -> Iterator[tuple[Loc, str]]:
-    for site in it.sites:
-        for key, binds in (("binds", site.container.binds), ("exposes", site.container.exposes)):
+def _endpoints(context: CheckContext) -> Iterator[tuple[Loc, str]]:
+    for placed in context.containers:
+        for key, binds in (("binds", placed.container.binds), ("exposes", placed.container.exposes)):
             for index, bind in enumerate(binds):
-                yield (*site.loc, key, index, "name"), bind.name
+                yield (*placed.loc, key, index, "name"), bind.name
 
 
-def _labels(it: Subject) -> Iterator[Mistake]:
-    for loc, name in _places(it):
+def _labels(context: CheckContext) -> Iterator[Mistake]:
+    for loc, name in _places(context):
         if len(name) > LONGEST_LABEL:
             yield Mistake(
                 loc, f"the name {name!r} has {len(name)} characters", f"write at most {LONGEST_LABEL}"
@@ -74,7 +74,7 @@ def _labels(it: Subject) -> Iterator[Mistake]:
             better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
             fix = f"write {better}" if is_label(better) else f"write {LABEL_RULE}"
             yield Mistake(loc, f"{name!r} is not a DNS label ({LABEL_RULE})", fix)
-    for loc, name in _endpoints(it):
+    for loc, name in _endpoints(context):
         if name in contract.RESERVED_ENDPOINTS:
             yield Mistake(
                 loc,
@@ -83,9 +83,9 @@ def _labels(it: Subject) -> Iterator[Mistake]:
             )
 
 
-def _lengths(it: Subject) -> Iterator[Mistake]:
+def _lengths(context: CheckContext) -> Iterator[Mistake]:
     """Names that are derived must fit too. Names that are wrong by themselves have been reported."""
-    experiment = it.experiment.name
+    experiment = context.experiment.name
     if not is_label(experiment):
         return
     room = LONGEST_ROLE_OBJECT - len(experiment) - 1
@@ -96,10 +96,10 @@ def _lengths(it: Subject) -> Iterator[Mistake]:
             f"shorten it: <experiment>-<role> may have {LONGEST_ROLE_OBJECT} characters in all",
         )
         return
-    for loc, role in it.roles:
+    for loc, role in context.roles:
         if is_label(role.name) and len(role.name) > room:
             yield _too_long((*loc, "name"), f"{experiment}-{role.name}", LONGEST_ROLE_OBJECT)
-    for loc, name in _endpoints(it):
+    for loc, name in _endpoints(context):
         if is_label(name) and len(experiment) + 1 + len(name) > LONGEST_LABEL:
             yield _too_long(loc, f"{experiment}-{name}", LONGEST_LABEL)
 
@@ -112,14 +112,14 @@ def _too_long(loc: Loc, derived: str, limit: int) -> Mistake:
     )
 
 
-def _unique(it: Subject) -> Iterator[Mistake]:
-    yield from _twice("role", ("spec", "roles"), [role.name for _, role in it.roles])
-    yield from _twice("volume", ("spec", "volumes"), [v.name for v in it.experiment.spec.volumes])
-    yield from _twice("variable", ("spec", "env"), [v.name for v in it.experiment.spec.env])
-    for loc, role in it.roles:
+def _unique(context: CheckContext) -> Iterator[Mistake]:
+    yield from _twice("role", ("spec", "roles"), [role.name for _, role in context.roles])
+    yield from _twice("volume", ("spec", "volumes"), [v.name for v in context.experiment.spec.volumes])
+    yield from _twice("variable", ("spec", "env"), [v.name for v in context.experiment.spec.env])
+    for loc, role in context.roles:
         yield from _twice("container", (*loc, "containers"), [c.name for c in role.containers])
-    for site in it.sites:
-        yield from _twice("variable", (*site.loc, "env"), [v.name for v in site.container.env])
+    for placed in context.containers:
+        yield from _twice("variable", (*placed.loc, "env"), [v.name for v in placed.container.env])
 
 
 def _twice(what: str, loc: Loc, names: list[str]) -> Iterator[Mistake]:

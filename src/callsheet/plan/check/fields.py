@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from callsheet import contract
 from callsheet.errors import did_you_mean
-from callsheet.plan.check_base import Mistake, Site, Subject, listed, repeated
-from callsheet.plan.check_names import is_object_name
+from callsheet.plan.check.context import CheckContext, Mistake, PlacedContainer, listed, repeated
+from callsheet.plan.check.names import is_object_name
 from callsheet.spec.kubernetes import EnvFromSource, EnvSource, EnvVar, Probe, ResourceFieldRef, Volume
 from callsheet.spec.quantity import is_counted, parse_quantity
 from callsheet.spec.tree import Loc
@@ -23,9 +23,9 @@ _FILE = re.compile(r"[-._A-Za-z0-9]+")
 _PROBES = ("exec", "http_get", "tcp_socket")
 
 
-def check_parts(it: Subject) -> Iterator[Mistake]:
+def check_fields(context: CheckContext) -> Iterator[Mistake]:
     """Everything inside the spec that is neither a name nor a wire."""
-    spec = it.experiment.spec
+    spec = context.experiment.spec
     yield from _storage(spec.storage)
     for name in spec.files:
         if not _FILE.fullmatch(name) or name in (".", ".."):
@@ -36,32 +36,34 @@ def check_parts(it: Subject) -> Iterator[Mistake]:
                 at_key=True,
             )
     for index, volume in enumerate(spec.volumes):
-        yield from _volume(it, ("spec", "volumes", index), volume)
+        yield from _volume(context, ("spec", "volumes", index), volume)
     for index, variable in enumerate(spec.env):
-        yield from _variable(it, ("spec", "env", index), variable, None)
-    for site in it.sites:
-        yield from _container(it, site)
+        yield from _variable(context, ("spec", "env", index), variable, None)
+    for placed in context.containers:
+        yield from _container(context, placed)
 
 
-def _container(it: Subject, site: Site) -> Iterator[Mistake]:
-    container = site.container
+def _container(context: CheckContext, placed: PlacedContainer) -> Iterator[Mistake]:
+    container = placed.container
     for index, variable in enumerate(container.env):
-        yield from _variable(it, (*site.loc, "env", index), variable, site)
+        yield from _variable(context, (*placed.loc, "env", index), variable, placed)
     for index, source in enumerate(container.env_from):
-        yield from _env_from(it, (*site.loc, "envFrom", index), source)
-    yield from _mounts(it, site)
-    yield from _resources(site)
+        yield from _env_from(context, (*placed.loc, "envFrom", index), source)
+    yield from _mounts(context, placed)
+    yield from _resources(placed)
     if container.readiness_probe:
-        yield from _probe(it, site, container.readiness_probe)
+        yield from _probe(context, placed, container.readiness_probe)
 
 
-def exactly_one(it: Subject, loc: Loc, part: BaseModel, fields: tuple[str, ...]) -> Iterator[Mistake]:
+def exactly_one(
+    context: CheckContext, loc: Loc, part: BaseModel, fields: tuple[str, ...]
+) -> Iterator[Mistake]:
     """One of several keys must be there; what was taken out for its shape counts as there."""
     aliases = {name: type(part).model_fields[name].alias or name for name in fields}
     given = [alias for name, alias in aliases.items() if getattr(part, name) is not None]
     if len(given) > 1:
         yield Mistake(loc, f"{' and '.join(given)} exclude each other", "keep one of them")
-    elif not given and not it.known.lacks(loc):
+    elif not given and not context.document.dropped_in(loc):
         yield Mistake(loc, f"one of {', '.join(aliases.values())} is missing", "add one of them")
 
 
@@ -87,7 +89,9 @@ def _storage(storage: str | None) -> Iterator[Mistake]:
         yield Mistake(("spec", "storage"), f"{storage!r} names no bucket or claim", f"write {forms}")
 
 
-def _variable(it: Subject, loc: Loc, variable: EnvVar, site: Site | None) -> Iterator[Mistake]:
+def _variable(
+    context: CheckContext, loc: Loc, variable: EnvVar, placed: PlacedContainer | None
+) -> Iterator[Mistake]:
     name = variable.name
     if not _VARIABLE.fullmatch(name):
         fix = "write letters, digits, '_', '.' and '-', no digit first"
@@ -97,14 +101,16 @@ def _variable(it: Subject, loc: Loc, variable: EnvVar, site: Site | None) -> Ite
         yield Mistake((*loc, "name"), f"{name!r} belongs to the contract with the process", fix)
     if variable.value is not None and variable.value_from:
         yield Mistake(loc, f"{name!r} has both value and valueFrom", "keep one of them")
-    elif variable.value is None and not variable.value_from and not it.known.lacks(loc):
+    elif variable.value is None and not variable.value_from and not context.document.dropped_in(loc):
         yield Mistake(loc, f"{name!r} has no value", 'add value: "..." or valueFrom')
     if variable.value_from:
-        yield from _source(it, (*loc, "valueFrom"), variable.value_from, site)
+        yield from _source(context, (*loc, "valueFrom"), variable.value_from, placed)
 
 
-def _source(it: Subject, loc: Loc, source: EnvSource, site: Site | None) -> Iterator[Mistake]:
-    yield from exactly_one(it, loc, source, tuple(EnvSource.model_fields))
+def _source(
+    context: CheckContext, loc: Loc, source: EnvSource, placed: PlacedContainer | None
+) -> Iterator[Mistake]:
+    yield from exactly_one(context, loc, source, tuple(EnvSource.model_fields))
     for key, ref in (("secretKeyRef", source.secret_key_ref), ("configMapKeyRef", source.config_map_key_ref)):
         if ref:
             yield from _object((*loc, key, "name"), ref.name)
@@ -112,18 +118,18 @@ def _source(it: Subject, loc: Loc, source: EnvSource, site: Site | None) -> Iter
                 fix = "write letters, digits, '.', '_' and '-' alone"
                 yield Mistake((*loc, key, "key"), f"{ref.key!r} cannot be a key", fix)
     if source.resource_field_ref:
-        yield from _resource_field((*loc, "resourceFieldRef"), source.resource_field_ref, site)
+        yield from _resource_field((*loc, "resourceFieldRef"), source.resource_field_ref, placed)
 
 
-def _resource_field(loc: Loc, ref: ResourceFieldRef, site: Site | None) -> Iterator[Mistake]:
+def _resource_field(loc: Loc, ref: ResourceFieldRef, placed: PlacedContainer | None) -> Iterator[Mistake]:
     kind, _, resource = ref.resource.partition(".")
     if kind not in ("limits", "requests") or not resource:
         fix = "write limits.cpu, limits.memory, requests.cpu or requests.memory"
         yield Mistake((*loc, "resource"), f"{ref.resource!r} is no resource of a container", fix)
     if parse_quantity(ref.divisor) == 0:
         yield Mistake((*loc, "divisor"), "nothing can be divided by 0", "write 1, 1Mi or the like")
-    names = [container.name for container in site.role.group] if site else []
-    if ref.container_name and site and ref.container_name not in names:
+    names = [container.name for container in placed.role.group] if placed else []
+    if ref.container_name and placed and ref.container_name not in names:
         fix = did_you_mean(ref.container_name, names, f"write one of {listed(names)}")
         yield Mistake(
             (*loc, "containerName"), f"there is no container {ref.container_name!r} in this role", fix
@@ -136,16 +142,16 @@ def _object(loc: Loc, name: str) -> Iterator[Mistake]:
         yield Mistake(loc, f"{name!r} cannot be the name of a Kubernetes object", fix)
 
 
-def _env_from(it: Subject, loc: Loc, source: EnvFromSource) -> Iterator[Mistake]:
-    yield from exactly_one(it, loc, source, ("config_map_ref", "secret_ref"))
+def _env_from(context: CheckContext, loc: Loc, source: EnvFromSource) -> Iterator[Mistake]:
+    yield from exactly_one(context, loc, source, ("config_map_ref", "secret_ref"))
     for key, ref in (("configMapRef", source.config_map_ref), ("secretRef", source.secret_ref)):
         if ref:
             yield from _object((*loc, key, "name"), ref.name)
 
 
-def _volume(it: Subject, loc: Loc, volume: Volume) -> Iterator[Mistake]:
+def _volume(context: CheckContext, loc: Loc, volume: Volume) -> Iterator[Mistake]:
     kinds = tuple(name for name in Volume.model_fields if name != "name")
-    yield from exactly_one(it, loc, volume, kinds)
+    yield from exactly_one(context, loc, volume, kinds)
     if volume.host_path and not volume.host_path.path.startswith("/"):
         path = volume.host_path.path
         yield Mistake((*loc, "hostPath", "path"), f"{path!r} is not an absolute path", "begin it with /")
@@ -158,11 +164,11 @@ def _volume(it: Subject, loc: Loc, volume: Volume) -> Iterator[Mistake]:
         yield from _object((*loc, "persistentVolumeClaim", "claimName"), name)
 
 
-def _mounts(it: Subject, site: Site) -> Iterator[Mistake]:
-    volumes = {volume.name for volume in it.experiment.spec.volumes} | it.known.names.volumes
-    mounts = site.container.volume_mounts
+def _mounts(context: CheckContext, placed: PlacedContainer) -> Iterator[Mistake]:
+    volumes = {volume.name for volume in context.experiment.spec.volumes} | context.document.names.volumes
+    mounts = placed.container.volume_mounts
     for index, mount in enumerate(mounts):
-        loc = (*site.loc, "volumeMounts", index)
+        loc = (*placed.loc, "volumeMounts", index)
         if mount.name not in volumes:
             fix = did_you_mean(mount.name, volumes, "add it under spec.volumes")
             yield Mistake((*loc, "name"), f"there is no volume {mount.name!r}", fix)
@@ -174,27 +180,27 @@ def _mounts(it: Subject, site: Site) -> Iterator[Mistake]:
             yield Mistake((*loc, "subPath"), f"{mount.sub_path!r} leads out of the volume", fix)
     for index, first, path in repeated([mount.mount_path for mount in mounts]):
         message = f"the volume {mounts[first].name!r} is mounted at {path!r} already"
-        yield Mistake((*site.loc, "volumeMounts", index, "mountPath"), message, "choose another path")
+        yield Mistake((*placed.loc, "volumeMounts", index, "mountPath"), message, "choose another path")
 
 
-def _resources(site: Site) -> Iterator[Mistake]:
-    resources = site.container.resources
+def _resources(placed: PlacedContainer) -> Iterator[Mistake]:
+    resources = placed.container.resources
     for key, amounts in (("requests", resources.requests), ("limits", resources.limits)):
         for name, amount in amounts.items():
             if is_counted(name) and parse_quantity(amount) % 1:
                 what = "GPUs" if name == contract.GPU_RESOURCE else name
-                loc = (*site.loc, "resources", key, name)
+                loc = (*placed.loc, "resources", key, name)
                 yield Mistake(loc, f"{amount} is not a whole number of {what}", "write 1, 2, ...")
     for name, asked in resources.requests.items():
         most = resources.limits.get(name)
         if most is not None and parse_quantity(asked) > parse_quantity(most):
-            loc = (*site.loc, "resources", "requests", name)
+            loc = (*placed.loc, "resources", "requests", name)
             yield Mistake(loc, f"{asked} is more than the limit, {most}", "lower it, or raise the limit")
 
 
-def _probe(it: Subject, site: Site, probe: Probe) -> Iterator[Mistake]:
-    loc = (*site.loc, "readinessProbe")
-    yield from exactly_one(it, loc, probe, _PROBES)
+def _probe(context: CheckContext, placed: PlacedContainer, probe: Probe) -> Iterator[Mistake]:
+    loc = (*placed.loc, "readinessProbe")
+    yield from exactly_one(context, loc, probe, _PROBES)
     for key, action in (("httpGet", probe.http_get), ("tcpSocket", probe.tcp_socket)):
         if action is None:
             continue
@@ -202,10 +208,10 @@ def _probe(it: Subject, site: Site, probe: Probe) -> Iterator[Mistake]:
         if isinstance(action.port, int):
             if not 1 <= action.port <= 65535:
                 yield Mistake(where, f"{action.port} is not a port", "write a number from 1 to 65535")
-        elif action.port not in site.bound and not any(
-            it.known.lacks((*site.loc, other)) for other in ("binds", "exposes")
+        elif action.port not in placed.bound and not any(
+            context.document.dropped_in((*placed.loc, other)) for other in ("binds", "exposes")
         ):
             fix = did_you_mean(
-                action.port, site.bound, f"write a number, or one of its endpoints: {listed(site.bound)}"
+                action.port, placed.bound, f"write a number, or one of its endpoints: {listed(placed.bound)}"
             )
-            yield Mistake(where, f"{site.shown} binds no endpoint {action.port!r}", fix)
+            yield Mistake(where, f"{placed.label} binds no endpoint {action.port!r}", fix)

@@ -5,56 +5,56 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from callsheet.errors import did_you_mean
-from callsheet.plan.check_base import Mistake, Site, Subject, listed, repeated
+from callsheet.plan.check.context import CheckContext, Mistake, PlacedContainer, listed, repeated
 from callsheet.spec.experiment import ContainerFields, Role
 from callsheet.spec.tree import Loc
 
 
-def check_wiring(it: Subject) -> Iterator[Mistake]:
+def check_wiring(context: CheckContext) -> Iterator[Mistake]:
     """The graph of an experiment."""
-    yield from _bound_once(it)
-    for site in it.sites:
-        yield from _connects(it, site)
-    yield from _ports(it)
-    for loc, role in it.roles:
-        yield from _elastic(it, loc, role)
+    yield from _bound_once(context)
+    for placed in context.containers:
+        yield from _connects(context, placed)
+    yield from _ports(context)
+    for loc, role in context.roles:
+        yield from _elastic(context, loc, role)
         yield from _inline(loc, role)
-    yield from _success(it)
+    yield from _success(context)
 
 
-def _bound_once(it: Subject) -> Iterator[Mistake]:
-    owners: dict[str, Site] = {}
-    for site in it.sites:
-        for loc, name, _ in _binds(site):
-            owner = owners.setdefault(name, site)
-            if owner is not site or site.bound.index(name) != _position(site, loc):
+def _bound_once(context: CheckContext) -> Iterator[Mistake]:
+    owners: dict[str, PlacedContainer] = {}
+    for placed in context.containers:
+        for loc, name, _ in _binds(placed):
+            owner = owners.setdefault(name, placed)
+            if owner is not placed or placed.bound.index(name) != _position(placed, loc):
                 fix = f"rename one, or let this one connect: connects: [{name}]"
-                if owner is site:
+                if owner is placed:
                     fix = "remove one of the two"
-                yield Mistake((*loc, "name"), f"the endpoint {name!r} is bound by {owner.shown} already", fix)
+                yield Mistake((*loc, "name"), f"the endpoint {name!r} is bound by {owner.label} already", fix)
 
 
-def _binds(site: Site) -> Iterator[tuple[Loc, str, int | None]]:
-    for key, binds in (("binds", site.container.binds), ("exposes", site.container.exposes)):
+def _binds(placed: PlacedContainer) -> Iterator[tuple[Loc, str, int | None]]:
+    for key, binds in (("binds", placed.container.binds), ("exposes", placed.container.exposes)):
         for index, bind in enumerate(binds):
-            yield (*site.loc, key, index), bind.name, bind.port
+            yield (*placed.loc, key, index), bind.name, bind.port
 
 
-def _position(site: Site, loc: Loc) -> int:
+def _position(placed: PlacedContainer, loc: Loc) -> int:
     """Which of the container's endpoints, counted over binds and then exposes, stands at a loc."""
     index = int(loc[-1])
-    return index if loc[-2] == "binds" else len(site.container.binds) + index
+    return index if loc[-2] == "binds" else len(placed.container.binds) + index
 
 
-def _connects(it: Subject, site: Site) -> Iterator[Mistake]:
-    yield from _named_twice((*site.loc, "connects"), site.container.connects)
-    for index, name in enumerate(site.container.connects):
-        if name not in it.endpoints:
-            otherwise = f"add binds: [{{name: {name}}}] to the role that listens (bound so far: {listed(it.endpoints)})"
+def _connects(context: CheckContext, placed: PlacedContainer) -> Iterator[Mistake]:
+    yield from _named_twice((*placed.loc, "connects"), placed.container.connects)
+    for index, name in enumerate(placed.container.connects):
+        if name not in context.endpoints:
+            otherwise = f"add binds: [{{name: {name}}}] to the role that listens (bound so far: {listed(context.endpoints)})"
             yield Mistake(
-                (*site.loc, "connects", index),
+                (*placed.loc, "connects", index),
                 f"no role binds the endpoint {name!r}",
-                did_you_mean(name, it.endpoints, otherwise),
+                did_you_mean(name, context.endpoints, otherwise),
             )
 
 
@@ -64,13 +64,13 @@ def _named_twice(loc: Loc, names: list[str]) -> Iterator[Mistake]:
         yield Mistake((*loc, index), message, "remove one of the two")
 
 
-def _ports(it: Subject) -> Iterator[Mistake]:
+def _ports(context: CheckContext) -> Iterator[Mistake]:
     """The containers of a group share one network."""
     taken: dict[tuple[Loc, int], str] = {}
-    for site in it.sites:
-        for loc, name, port in _binds(site):
+    for placed in context.containers:
+        for loc, name, port in _binds(placed):
             # A role's place is the beginning of each of its containers' places.
-            if port is not None and (first := taken.setdefault((site.loc[:3], port), name)) != name:
+            if port is not None and (first := taken.setdefault((placed.loc[:3], port), name)) != name:
                 yield Mistake(
                     (*loc, "port"),
                     f"port {port} is taken by the endpoint {first!r} of the same replica",
@@ -78,9 +78,9 @@ def _ports(it: Subject) -> Iterator[Mistake]:
                 )
 
 
-def _elastic(it: Subject, loc: Loc, role: Role) -> Iterator[Mistake]:
+def _elastic(context: CheckContext, loc: Loc, role: Role) -> Iterator[Mistake]:
     scale = role.scale
-    if scale is None or it.known.lacks((*loc, "replicas")):
+    if scale is None or context.document.dropped_in((*loc, "replicas")):
         return
     if scale.min > scale.max:
         yield Mistake(
@@ -111,10 +111,10 @@ def _inline(loc: Loc, role: Role) -> Iterator[Mistake]:
         )
 
 
-def _success(it: Subject) -> Iterator[Mistake]:
-    roles = {role.name: role for _, role in it.roles}
-    known = roles.keys() | it.known.names.roles
-    success = it.experiment.spec.lifecycle.success
+def _success(context: CheckContext) -> Iterator[Mistake]:
+    roles = {role.name: role for _, role in context.roles}
+    known = roles.keys() | context.document.names.roles
+    success = context.experiment.spec.lifecycle.success
     yield from _named_twice(("spec", "lifecycle", "success"), success)
     for index, name in enumerate(success):
         loc: Loc = ("spec", "lifecycle", "success", index)
