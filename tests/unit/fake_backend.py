@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from callsheet.backends.base import LogLine, LogQuery, Target
-from callsheet.backends.pieces import LogPiece
+from callsheet.backends.log_chunks import LogChunk
 from callsheet.backends.status import ContainerStatus, Phase, ReplicaStatus, RoleStatus, Status
 from callsheet.errors import UserError
 from callsheet.metrics.reading import ProcessMetrics
@@ -102,9 +102,9 @@ class FakeRun:
             if not targets or any(target.matches(line.role, line.index) for target in targets):
                 yield line
 
-    def log_pieces(self, query: LogQuery | None = None) -> Iterator[LogPiece]:
+    def log_chunks(self, query: LogQuery | None = None) -> Iterator[LogChunk]:
         for line in self.logs(query):
-            yield LogPiece(line.role, line.index, line.container, f"{line.text}\n")
+            yield LogChunk(line.role, line.index, line.container, f"{line.text}\n")
 
     def metrics(self) -> list[ProcessMetrics]:
         return self.exported

@@ -154,8 +154,8 @@ def connect(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def follow(api: Api, **query: Any) -> list[str]:
     """Every line, of a run that has ended when it is first looked at."""
-    pieces = Following(api, LogQuery(follow=True, **query), lambda: ([POD], True)).pieces()
-    return [line.text for piece in pieces for line in piece.lines()]
+    chunks = Following(api, LogQuery(follow=True, **query), lambda: ([POD], True)).chunks()
+    return [line.text for chunk in chunks for line in chunk.lines()]
 
 
 def steps(*numbers: int) -> list[str]:
@@ -257,14 +257,14 @@ def test_a_slow_reader_holds_the_stream_back_and_one_that_leaves_ends_it(
 ) -> None:
     server.flood = True
     before = threading.active_count()
-    pieces = Following(connect(), LogQuery(follow=True), lambda: ([POD], False)).pieces()
-    next(pieces)
+    chunks = Following(connect(), LogQuery(follow=True), lambda: ([POD], False)).chunks()
+    next(chunks)
     sent = -1
     while sent != server.sent:  # until nothing moves any more
         sent = server.sent
         threading.Event().wait(0.3)
     assert sent * len(stamped(1)) * 1000 < 100 << 20
-    pieces.close()
+    chunks.close()
     server.shutdown()
     server.server_close()
     assert threading.active_count() <= before
@@ -275,7 +275,7 @@ def test_looks_are_a_small_part_of_the_work_and_one_that_hung_does_not_put_off_t
 
 
 def cuts(text: bytes) -> st.SearchStrategy[list[bytes]]:
-    """The text in pieces of any size."""
+    """The text in chunks of any size."""
     places = st.lists(st.integers(0, len(text)), max_size=12).map(
         lambda found: [0, *sorted(found), len(text)]
     )
@@ -286,9 +286,9 @@ FRAMED = b"5\r\nhello\r\n1;x=y\r\n \r\n3\r\n\r\n\n\r\n5\r\nworld\r\n0\r\n\r\n"
 
 
 @given(cuts(FRAMED))
-def test_chunks_are_put_together_wherever_they_were_cut(pieces: list[bytes]) -> None:
+def test_chunks_are_put_together_wherever_they_were_cut(chunks: list[bytes]) -> None:
     body = Body({"transfer-encoding": "chunked"})
-    assert b"".join(body.take(piece) for piece in pieces) == b"hello \r\n\nworld"
+    assert b"".join(body.take(chunk) for chunk in chunks) == b"hello \r\n\nworld"
     assert body.over
 
 
@@ -310,10 +310,10 @@ LOG = (
 
 
 @given(cuts(LOG))
-def test_stamps_are_taken_off_wherever_the_stream_was_cut(pieces: list[bytes]) -> None:
+def test_stamps_are_taken_off_wherever_the_stream_was_cut(chunks: list[bytes]) -> None:
     stamps = Stamped()
     stamps.begin()
-    lines = b"".join([*(stamps.take(piece) for piece in pieces), stamps.end()])
+    lines = b"".join([*(stamps.take(chunk) for chunk in chunks), stamps.end()])
     assert lines == b"step 1\nstep 2\n2026-11-15T10:00:00Z said\nstep 16\n"
     assert stamps.last == stamp(16).encode()
 

@@ -15,7 +15,7 @@ from callsheet.backends.kubernetes.client.errors import Refused
 from callsheet.backends.kubernetes.keep import KeptRun
 from callsheet.backends.kubernetes.observe.status import Assessment
 from callsheet.backends.kubernetes.run import KubernetesRun
-from callsheet.backends.pieces import LogPiece
+from callsheet.backends.log_chunks import LogChunk
 from callsheet.errors import RetryError
 
 
@@ -25,12 +25,12 @@ def kept(tmp_path: Path) -> KeptRun:
     made.begin("kind: Experiment\n")
     for index, container in ((10, "actor"), (9, "actor"), (0, "policy"), (0, "sim")):
         role = "actor" if container == "actor" else "simulation"
-        made.keep(LogPiece(role, index, container, f"{container} {index}\nbye\n"))
+        made.keep(LogChunk(role, index, container, f"{container} {index}\nbye\n"))
     return made
 
 
 def lines(kept: KeptRun, query: LogQuery, but: tuple[tuple[str, int], ...] = ()) -> list[str]:
-    return [line.text for piece in kept.pieces(query, but) for line in piece.lines()]
+    return [line.text for chunk in kept.chunks(query, but) for line in chunk.lines()]
 
 
 def test_all_that_was_kept_comes_by_role_index_and_container(kept: KeptRun) -> None:

@@ -45,7 +45,7 @@ def _read(text: bytes) -> tuple[list[str], set[tuple[str, int]]]:
     }
     gone: set[tuple[str, int]] = set()
     lines = [
-        text for piece in read_once(cast(Api, Logs(text)), [pod], LogQuery(), gone) for text in piece.texts()
+        text for chunk in read_once(cast(Api, Logs(text)), [pod], LogQuery(), gone) for text in chunk.texts()
     ]
     return lines, gone
 

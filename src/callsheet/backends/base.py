@@ -18,7 +18,7 @@ from callsheet.errors import RetryError, UserError
 
 if TYPE_CHECKING:
     # For types alone: verbs that only look at runs answer sooner without pydantic.
-    from callsheet.backends.pieces import LogPiece
+    from callsheet.backends.log_chunks import LogChunk
     from callsheet.metrics.reading import ProcessMetrics
     from callsheet.plan.model import Plan
     from callsheet.spec.experiment import Experiment
@@ -138,7 +138,7 @@ class Run(Protocol):
     def logs(self, query: LogQuery = ...) -> Iterator[LogLine]:
         """Lines of output, container by container; with `follow`, as they come, until the run has ended."""
 
-    def log_pieces(self, query: LogQuery = ...) -> Iterator[LogPiece]:
+    def log_chunks(self, query: LogQuery = ...) -> Iterator[LogChunk]:
         """The same lines, many at a time: for who passes them on."""
 
     def metrics(self) -> list[ProcessMetrics]:

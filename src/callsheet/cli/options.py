@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from callsheet.backends import base, settings
+from callsheet.backends import base, user_config
 from callsheet.cli import shell_completion
 from callsheet.errors import UserError
 
@@ -60,7 +60,7 @@ def on(function: Decorated) -> Decorated:
 
 def _default() -> str:
     """The backend that the user's settings name, else the first."""
-    return settings.load().on or base.names()[0]
+    return user_config.load().on or base.names()[0]
 
 
 def on_cluster(function: Decorated) -> Decorated:

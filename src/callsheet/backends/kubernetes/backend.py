@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from callsheet.backends import settings
+from callsheet.backends import user_config
 from callsheet.backends.base import Place, Status
 from callsheet.errors import UserError
 
@@ -35,7 +35,7 @@ class KubernetesBackend:
         """The cluster."""
         from callsheet.backends.kubernetes.client.api import Api
 
-        own = settings.load()
+        own = user_config.load()
         # The settings' namespace is one of the settings' context.
         namespace = self.place.namespace or ("" if self.place.context else own.namespace)
         return Api.connect(self.place.context or own.context, namespace)

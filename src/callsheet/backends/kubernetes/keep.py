@@ -10,7 +10,7 @@ from collections.abc import Container, Iterator
 from pathlib import Path
 
 from callsheet.backends.base import LogQuery, Status
-from callsheet.backends.pieces import LogPiece, last, whole
+from callsheet.backends.log_chunks import LogChunk, last_lines, whole_lines
 from callsheet.backends.runs_folder import make_runs_folder, runs_folder
 
 _BLOCK = 1 << 18
@@ -43,30 +43,30 @@ class KeptRun:
         for path in self.folder.glob("logs/*/*/*.log"):
             path.unlink()
 
-    def keep(self, piece: LogPiece) -> None:
+    def keep(self, chunk: LogChunk) -> None:
         """Append lines of one container."""
-        path = self.folder / "logs" / piece.role / str(piece.index) / f"{piece.container}.log"
+        path = self.folder / "logs" / chunk.role / str(chunk.index) / f"{chunk.container}.log"
         if not self.exists:
             make_runs_folder(self.folder.parent)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-            file.write(piece.text)
+            file.write(chunk.text)
 
     def end(self, status: Status) -> None:
         """Write down how it ended."""
         if self.exists:
             (self.folder / "status.json").write_text(json.dumps(status.to_data(), indent=2), encoding="utf-8")
 
-    def pieces(self, query: LogQuery, but: Container[tuple[str, int | None]] = ()) -> Iterator[LogPiece]:
+    def chunks(self, query: LogQuery, but: Container[tuple[str, int | None]] = ()) -> Iterator[LogChunk]:
         """The kept lines of every replica `but` these; of those too that are no longer wanted."""
         for path in sorted(self.folder.glob("logs/*/*/*.log"), key=_place):
             role, index, container = _place(path)
             if (role, index) in but or not query.wants(role, index, container):
                 continue
             with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
-                texts = whole(iter(lambda: file.read(_BLOCK), ""), "\n")
-                found = (LogPiece(role, index, container, text) for text in texts)
-                yield from last(found, query.tail)
+                texts = whole_lines(iter(lambda: file.read(_BLOCK), ""), "\n")
+                found = (LogChunk(role, index, container, text) for text in texts)
+                yield from last_lines(found, query.tail)
 
 
 def _place(path: Path) -> tuple[str, int, str]:

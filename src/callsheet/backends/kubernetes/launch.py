@@ -30,7 +30,7 @@ from callsheet.backends.kubernetes.render.objects import render
 from callsheet.backends.kubernetes.render.workdir import collect
 from callsheet.backends.kubernetes.run import KubernetesRun
 from callsheet.backends.local.registry import new_run_id
-from callsheet.backends.sizes import check_sizes
+from callsheet.backends.scaling import check_sizes
 from callsheet.errors import CallsheetError
 from callsheet.spec.dump import to_yaml
 from callsheet.spec.experiment import Experiment

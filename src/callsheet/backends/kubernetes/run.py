@@ -24,7 +24,7 @@ from callsheet.backends.kubernetes.observe.follow import Following
 from callsheet.backends.kubernetes.observe.logs import read_once
 from callsheet.backends.kubernetes.observe.snapshot import observe
 from callsheet.backends.kubernetes.observe.status import Assessment, Observed, assess, index_of, role_of
-from callsheet.backends.pieces import LogPiece, lines, matching
+from callsheet.backends.log_chunks import LogChunk, lines, matching
 from callsheet.errors import RetryError, UserError
 
 if TYPE_CHECKING:
@@ -134,22 +134,22 @@ class KubernetesRun:
 
     def logs(self, query: LogQuery | None = None) -> Iterator[LogLine]:
         """Lines of output; of pods that are gone, what this machine has kept."""
-        return lines(self.log_pieces(query))
+        return lines(self.log_chunks(query))
 
-    def log_pieces(self, query: LogQuery | None = None) -> Iterator[LogPiece]:
+    def log_chunks(self, query: LogQuery | None = None) -> Iterator[LogChunk]:
         """The same, many lines at a time."""
         query = query or LogQuery()
-        return matching(self._pieces(query), query.grep)
+        return matching(self._chunks(query), query.grep)
 
-    def _pieces(self, query: LogQuery) -> Iterator[LogPiece]:
+    def _chunks(self, query: LogQuery) -> Iterator[LogChunk]:
         if query.follow:
-            yield from Following(self.api, query, self._look, self.kept if self.attached else None).pieces()
+            yield from Following(self.api, query, self._look, self.kept if self.attached else None).chunks()
             return
         observed = self._observe(events=False)
         gone: set[tuple[str, int]] = set()
         yield from read_once(self.api, observed.pods, query, gone)
         there = {(role_of(pod), index_of(pod)) for pod in observed.pods} - gone
-        yield from self.kept.pieces(query, but=there)
+        yield from self.kept.chunks(query, but=there)
 
     def _look(self) -> tuple[list[Object], bool]:
         observed = self._observe(events=False)

@@ -19,7 +19,7 @@ from callsheet.backends.local.logs import read_logs
 from callsheet.backends.local.supervisor import strays
 from callsheet.backends.local.supervisor.files import Layout
 from callsheet.backends.local.supervisor.guard import mark_lost
-from callsheet.backends.pieces import LogPiece, lines
+from callsheet.backends.log_chunks import LogChunk, lines
 from callsheet.backends.status import status_of
 from callsheet.errors import NoSuchProgram, RetryError, UserError
 
@@ -118,9 +118,9 @@ class LocalRun:
 
     def logs(self, query: LogQuery | None = None) -> Iterator[LogLine]:
         """Lines of output."""
-        return lines(self.log_pieces(query))
+        return lines(self.log_chunks(query))
 
-    def log_pieces(self, query: LogQuery | None = None) -> Iterator[LogPiece]:
+    def log_chunks(self, query: LogQuery | None = None) -> Iterator[LogChunk]:
         """The same, many lines at a time."""
         return read_logs(self.layout.logs, query or LogQuery(), self._has_ended)
 

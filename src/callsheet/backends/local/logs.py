@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from callsheet.backends.base import LogQuery
 from callsheet.backends.local.supervisor.capture import FILES, TIME_STEP, times_path
-from callsheet.backends.pieces import LogPiece, matching
+from callsheet.backends.log_chunks import LogChunk, matching
 
 CHUNK = 256 * 1024
 LONGEST_LINE = 64 * 1024
@@ -23,21 +23,21 @@ NEW_LOGS = 0.3
 """Seconds between two looks for containers that have appeared."""
 
 
-def read_logs(folder: str, query: LogQuery, finished: Callable[[], bool]) -> Iterator[LogPiece]:
+def read_logs(folder: str, query: LogQuery, finished: Callable[[], bool]) -> Iterator[LogChunk]:
     """Lines of the chosen containers; with `follow`, until `finished` says so and all is read."""
     found = _follow(folder, query, finished) if query.follow else _read_once(folder, query)
     return matching(found, query.grep)
 
 
-def _read_once(folder: str, query: LogQuery) -> Iterator[LogPiece]:
+def _read_once(folder: str, query: LogQuery) -> Iterator[LogChunk]:
     for log in _find(folder, query):
         log.stop_here()
         log.position(query)
-        yield from log.pieces()
+        yield from log.chunks()
         yield from log.rest()
 
 
-def _follow(folder: str, query: LogQuery, finished: Callable[[], bool]) -> Iterator[LogPiece]:
+def _follow(folder: str, query: LogQuery, finished: Callable[[], bool]) -> Iterator[LogChunk]:
     known: dict[str, _ContainerLog] = {}
     looked = -1.0
     while True:
@@ -51,9 +51,9 @@ def _follow(folder: str, query: LogQuery, finished: Callable[[], bool]) -> Itera
             looked = time.monotonic()
         quiet = True
         for log in known.values():
-            for piece in log.pieces(limit=CHUNK):
+            for chunk in log.chunks(limit=CHUNK):
                 quiet = False
-                yield piece
+                yield chunk
         if quiet and over:
             for log in known.values():
                 yield from log.rest()
@@ -168,7 +168,7 @@ class _ContainerLog:
                 return
             left -= found
 
-    def pieces(self, limit: int | None = None) -> Iterator[LogPiece]:
+    def chunks(self, limit: int | None = None) -> Iterator[LogChunk]:
         """Whole lines from here on, at most about `limit` bytes of them."""
         budget = limit or float("inf")
         while budget > 0:
@@ -182,16 +182,16 @@ class _ContainerLog:
                 at = len(data)
             self._partial = data[at:]
             if at:
-                yield self._piece(data[:at])
+                yield self._chunk(data[:at])
 
-    def rest(self) -> Iterator[LogPiece]:
+    def rest(self) -> Iterator[LogChunk]:
         """A last line without an end."""
         if self._partial:
-            yield self._piece(self._partial)
+            yield self._chunk(self._partial)
             self._partial = b""
 
-    def _piece(self, data: bytes) -> LogPiece:
-        return LogPiece.decode(self.role, self.index, self.container, data)
+    def _chunk(self, data: bytes) -> LogChunk:
+        return LogChunk.decode(self.role, self.index, self.container, data)
 
     def _read(self) -> bytes:
         """The next bytes; moves on to the next part at the end of one."""

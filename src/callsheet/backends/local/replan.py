@@ -11,7 +11,7 @@ from callsheet.backends.base import Status
 from callsheet.backends.local.addressing import make_addressing
 from callsheet.backends.local.loopback import SPARE
 from callsheet.backends.local.supervisor.files import Layout
-from callsheet.backends.sizes import check_sizes, find_role
+from callsheet.backends.scaling import check_sizes, find_role
 from callsheet.errors import UserError
 from callsheet.plan.model import Plan
 from callsheet.plan.resolve import resolve

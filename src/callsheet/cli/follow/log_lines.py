@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from callsheet.backends.base import LogLine, Status
-from callsheet.backends.pieces import LogPiece
+from callsheet.backends.log_chunks import LogChunk
 from callsheet.cli import output
 
 LINES_PER_SECOND = 1000
@@ -32,12 +32,12 @@ class Prefixes:
         """The role's color."""
         return self._colors.setdefault(role, _color(len(self._colors)))
 
-    def name(self, line: LogLine | LogPiece) -> str:
+    def name(self, line: LogLine | LogChunk) -> str:
         """``role/index``, plus the container if the role is a group."""
         suffix = "" if line.container in ("", line.role) else f"/{line.container}"
         return f"{self._experiment}{line.role}/{line.index}{suffix}"
 
-    def of(self, line: LogLine | LogPiece) -> str:
+    def of(self, line: LogLine | LogChunk) -> str:
         """The prefix of this line."""
         name = self.name(line)
         if not self._terminal:

@@ -62,9 +62,13 @@ def command(
     prefixes = Prefixes(status)
     one = not follow and _containers(status, wanted, container) == 1
     screen, colors = output.is_terminal(sys.stdout), output.has_color(sys.stdout)
-    for piece in found.log_pieces(query):
-        shown = piece.of(formatting.clean(text, colors=colors) for text in piece.texts()) if screen else piece
-        sys.stdout.write(shown.after("" if one else prefixes.of(piece)))
+    for chunk in found.log_chunks(query):
+        shown = (
+            chunk.with_lines(formatting.clean(text, colors=colors) for text in chunk.texts())
+            if screen
+            else chunk
+        )
+        sys.stdout.write(shown.prefixed("" if one else prefixes.of(chunk)))
         if follow:
             sys.stdout.flush()
 

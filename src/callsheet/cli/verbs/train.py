@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from callsheet import contract
-from callsheet.backends import settings as usual
+from callsheet.backends import user_config
 from callsheet.cli import launch, options, output
 from callsheet.errors import UserError
 
@@ -91,7 +91,7 @@ if TYPE_CHECKING:
 @click.option(
     "--registry",
     metavar="HOST[/PATH]",
-    default=lambda: usual.load().registry or contract.REGISTRY,
+    default=lambda: user_config.load().registry or contract.REGISTRY,
     envvar="CALLSHEET_REGISTRY",
     show_default=f"{contract.REGISTRY}, or `registry` in ~/.config/callsheet/config.toml",
     show_envvar=True,

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 from callsheet.compat.symphony.base import no_counterpart
 from callsheet.compat.symphony.engine import Cluster
-from callsheet.compat.symphony.localspec import LocalProcessSpec
-from callsheet.compat.symphony.spec import ExperimentSpec, ProcessGroupSpec, ProcessSpec
+from callsheet.compat.symphony.spec import ExperimentSpec, LocalProcessSpec, ProcessGroupSpec, ProcessSpec
 from callsheet.errors import UserError
 
 __all__ = ["DockerCluster", "DockerExperimentSpec", "DockerProcessGroupSpec", "DockerProcessSpec"]

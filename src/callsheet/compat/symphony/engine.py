@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from callsheet.backends import settings
+from callsheet.backends import user_config
 from callsheet.backends.base import Backend, Run, Status, backend
 from callsheet.compat.symphony.base import no_counterpart
-from callsheet.compat.symphony.looking import Looking
+from callsheet.compat.symphony.queries import ExperimentQueries
 from callsheet.compat.symphony.spec import ExperimentSpec
 from callsheet.errors import UserError
 from callsheet.sdk.experiment import BACKEND_VARIABLE, default_backend
@@ -25,7 +25,7 @@ _CLUSTERS = {
 }
 
 
-class Cluster(Looking):
+class Cluster(ExperimentQueries):
     """Where experiments run. `Cluster.new` makes one by its name."""
 
     runs_on: ClassVar[str] = "local"
@@ -61,7 +61,7 @@ class Cluster(Looking):
             experiment.spec, base=experiment.base, source=experiment.to_yaml(), detach=self.detached
         )
         # The command line looks where the user's settings say, whatever the script asks for.
-        usual = default_backend(settings.load().on or "local")
+        usual = default_backend(user_config.load().on or "local")
         there = "" if target.name == usual else f" --on {target.name}"
         print(
             f"launched {run.experiment}/{run.id}\n  callsheet status{there} {run.id}\n"

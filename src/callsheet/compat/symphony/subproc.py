@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 from callsheet.backends.base import LogQuery, Run
 from callsheet.compat.symphony.base import no_counterpart
 from callsheet.compat.symphony.engine import Cluster
-from callsheet.compat.symphony.localspec import LocalProcessSpec
-from callsheet.compat.symphony.spec import ExperimentSpec, ProcessGroupSpec, ProcessSpec
+from callsheet.compat.symphony.spec import ExperimentSpec, LocalProcessSpec, ProcessGroupSpec, ProcessSpec
 from callsheet.errors import CallsheetError, UserError
 
 __all__ = ["SubprocCluster", "SubprocExperimentSpec", "SubprocProcessGroupSpec", "SubprocProcessSpec"]

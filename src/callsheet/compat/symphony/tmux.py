@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 
 from callsheet.compat.symphony.base import no_counterpart
 from callsheet.compat.symphony.engine import Cluster
-from callsheet.compat.symphony.localspec import LocalProcessSpec
-from callsheet.compat.symphony.spec import ExperimentSpec, ProcessGroupSpec, ProcessSpec
+from callsheet.compat.symphony.spec import ExperimentSpec, LocalProcessSpec, ProcessGroupSpec, ProcessSpec
 
 __all__ = ["TmuxCluster", "TmuxExperimentSpec", "TmuxProcessGroupSpec", "TmuxProcessSpec"]
 

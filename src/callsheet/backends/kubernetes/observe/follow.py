@@ -1,7 +1,7 @@
 """The output of many pods as it comes, through lost connections and new pods.
 
 Every container is followed by a task of one event loop, which has a thread of its own; whoever reads gets whole lines
-in pieces, and when they are slow the streams are held back. A stream that breaks is taken up after the last line that
+in chunks, and when they are slow the streams are held back. A stream that breaks is taken up after the last line that
 came, by the time stamps that the kubelet puts before the lines.
 """
 
@@ -24,7 +24,7 @@ from callsheet.backends.kubernetes.client.api import Api, Object
 from callsheet.backends.kubernetes.client.errors import Quiet, Refused, Unreachable
 from callsheet.backends.kubernetes.observe.logs import LINE_END, Source, sources, window_of
 from callsheet.backends.kubernetes.observe.reasons import uid
-from callsheet.backends.pieces import LogPiece
+from callsheet.backends.log_chunks import LogChunk
 
 LOOK = 1.0
 """Seconds between two looks for pods that have appeared; more when a look takes long, so that it is a small part."""
@@ -42,7 +42,7 @@ _STAMP = re.compile(rb"^\d{4}-\d\d-\d\dT[^ \n]+ ", re.MULTILINE)
 class Keeper(Protocol):
     """What wants every line that passes, to keep it."""
 
-    def keep(self, piece: LogPiece) -> None:
+    def keep(self, chunk: LogChunk) -> None:
         """Keep these lines."""
 
 
@@ -58,10 +58,10 @@ class Following:
         self._query = query
         self._look = look
         self._keeper = keeper
-        self._queue: queue.SimpleQueue[LogPiece | BaseException | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[LogChunk | BaseException | None] = queue.SimpleQueue()
         self._task: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = Future()
 
-    def pieces(self) -> Iterator[LogPiece]:
+    def chunks(self) -> Iterator[LogChunk]:
         """The lines."""
         reader = threading.Thread(target=self._run, daemon=True)
         reader.start()
@@ -130,8 +130,8 @@ class Following:
             stamped.begin()
             broken = False
             try:
-                async for piece in self._api.follow(source.pod, params):
-                    await self._hand_over(source, stamped.take(piece))
+                async for chunk in self._api.follow(source.pod, params):
+                    await self._hand_over(source, stamped.take(chunk))
                 await self._hand_over(source, stamped.end())
             except Quiet:
                 quiet = began if quiet is None else quiet
@@ -151,7 +151,7 @@ class Following:
         if text:
             while self._queue.qsize() >= _WAITING:
                 await asyncio.sleep(_HELD_BACK)
-            self._queue.put(source.piece(text))
+            self._queue.put(source.chunk(text))
 
 
 def pause_after(took: float) -> float:
@@ -176,9 +176,9 @@ class Stamped:
         self._rest, self._continued = b"", False
         self._known = _moment(self.last) if self.last else None
 
-    def take(self, piece: bytes) -> bytes:
+    def take(self, chunk: bytes) -> bytes:
         """The lines that are whole now."""
-        data = self._rest + piece if self._rest else piece
+        data = self._rest + chunk if self._rest else chunk
         at = data.rfind(LINE_END) + 1
         self._rest = data[at:]
         if at:

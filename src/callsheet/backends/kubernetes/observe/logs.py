@@ -11,7 +11,7 @@ from callsheet.backends.kubernetes.client.api import Api, Object
 from callsheet.backends.kubernetes.client.errors import Refused
 from callsheet.backends.kubernetes.observe.reasons import containers_of, uid
 from callsheet.backends.kubernetes.observe.status import index_of, role_of
-from callsheet.backends.pieces import LogPiece, last, whole
+from callsheet.backends.log_chunks import LogChunk, last_lines, whole_lines
 
 LINE_END = b"\n"
 _GONE = re.compile(
@@ -32,9 +32,9 @@ class Source:
     container: str
     restarts: int
 
-    def piece(self, data: bytes) -> LogPiece:
+    def chunk(self, data: bytes) -> LogChunk:
         """Lines of it."""
-        return LogPiece.decode(self.role, self.index, self.container, data)
+        return LogChunk.decode(self.role, self.index, self.container, data)
 
 
 def sources(pods: Iterable[Object], query: LogQuery) -> list[Source]:
@@ -56,7 +56,7 @@ def sources(pods: Iterable[Object], query: LogQuery) -> list[Source]:
 
 def read_once(
     api: Api, pods: Iterable[Object], query: LogQuery, gone: set[tuple[str, int]]
-) -> Iterator[LogPiece]:
+) -> Iterator[LogChunk]:
     """What the chosen containers have written so far, those of earlier pods of a replica first.
 
     Replicas whose log no node has any more are put into `gone`.
@@ -65,20 +65,20 @@ def read_once(
     for source in sources(pods, query):
         groups.setdefault((source.role, source.index, source.container), []).append(source)
     for group in groups.values():
-        pieces = (piece for source in group for piece in _whole(api, source, query, gone))
-        yield from last(pieces, query.tail)
+        chunks = (chunk for source in group for chunk in _whole(api, source, query, gone))
+        yield from last_lines(chunks, query.tail)
 
 
-def _whole(api: Api, source: Source, query: LogQuery, gone: set[tuple[str, int]]) -> Iterator[LogPiece]:
+def _whole(api: Api, source: Source, query: LogQuery, gone: set[tuple[str, int]]) -> Iterator[LogChunk]:
     params = {"container": source.container} | window_of(query)
     for previous in (True, False) if source.restarts else (False,):
         wanted = params | ({"previous": "true"} if previous else {})
         try:
-            for text in whole(api.log(source.pod, wanted), LINE_END):
+            for text in whole_lines(api.log(source.pod, wanted), LINE_END):
                 if _GONE.fullmatch(text):
                     gone.add((source.role, source.index))
                     continue
-                yield source.piece(text)
+                yield source.chunk(text)
         except Refused as error:
             if error.code == 404:
                 gone.add((source.role, source.index))

@@ -1,6 +1,6 @@
-"""Symphony's calls that look at an experiment and reach into it; `engine` has those that start and end one.
+"""Symphony's calls that query an experiment or reach into it; `engine` has those that start and stop one.
 
-An experiment's name is what these calls take; it means the newest run of that name.
+The calls take an experiment's name, which means the newest run of that name.
 """
 
 from __future__ import annotations
@@ -8,19 +8,27 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import TypedDict
 
-from callsheet.backends.base import Backend, LogQuery, Run, Target
-from callsheet.compat.symphony.describe import Description, describe
+from callsheet.backends.base import Backend, ContainerStatus, LogQuery, ReplicaStatus, Run, Status, Target
 from callsheet.errors import RetryError, UserError
 from callsheet.spec.quantity import parse_duration
 
 
-class Looking(ABC):
-    """What a cluster can tell about its experiments."""
+class Description(TypedDict):
+    """One process, as Symphony describes it."""
+
+    Ready: bool
+    Restarts: int
+    State: str
+
+
+class ExperimentQueries(ABC):
+    """What a cluster answers about its experiments."""
 
     @abstractmethod
     def _backend(self) -> Backend:
-        """Where the experiments are."""
+        """The backend that the experiments run on."""
 
     def list_experiments(self) -> list[str]:
         """Names of the experiments that run now."""
@@ -38,26 +46,26 @@ class Looking(ABC):
 
     def describe_experiment(self, experiment_name: str) -> dict[str | None, dict[str, Description]]:
         """Every process by its group: ``{"group": {"process": {...}}, None: {"lone": {...}}}``."""
-        return describe(self._run(experiment_name).status())
+        return _describe(self._run(experiment_name).status())
 
     def describe_process_group(self, experiment_name: str, process_group_name: str) -> dict[str, Description]:
         """The processes of one group."""
-        found = self.describe_experiment(experiment_name)
-        if process_group_name not in found:
-            names = ", ".join(name for name in found if name) or "none"
+        groups = self.describe_experiment(experiment_name)
+        if process_group_name not in groups:
+            names = ", ".join(name for name in groups if name) or "none"
             raise UserError(
                 f"experiment {experiment_name!r} has no group {process_group_name!r}",
                 fix=f"choose one of: {names}",
             )
-        return found[process_group_name]
+        return groups[process_group_name]
 
     def describe_process(
         self, experiment_name: str, process_name: str, process_group_name: str | None = None
     ) -> Description:
         """``{"Ready": ..., "Restarts": ..., "State": ...}`` of one process."""
         self._target(experiment_name, process_name, process_group_name)
-        found = self.describe_experiment(experiment_name)
-        return found[self._group(found, process_name, process_group_name)][process_name]
+        groups = self.describe_experiment(experiment_name)
+        return groups[self._group(groups, process_name, process_group_name)][process_name]
 
     def get_log(
         self,
@@ -91,7 +99,7 @@ class Looking(ABC):
         print_logs: bool = False,
         sleep_interval: float = 10,
     ) -> str:
-        """The same, once the process has been started."""
+        """The same, after waiting for the process to start."""
         role = self._target(experiment_name, process_name, process_group).role
         for status in self._run(experiment_name).watch(interval=sleep_interval):
             if any(replica.role == role and replica.started for replica in status.replicas):
@@ -105,14 +113,14 @@ class Looking(ABC):
         command: str | Sequence[str],
         process_group: str | None = None,
     ) -> int:
-        """Run a command beside a process, with its environment; the command's exit code."""
+        """Run a command with the environment of a process; the command's exit code."""
         words = [command] if isinstance(command, str) else list(command)
         return self._run(experiment_name).exec(
             self._target(experiment_name, process_name, process_group), words
         )
 
     def login(self, experiment_name: str, process_name: str, process_group: str | None = None) -> int:
-        """Open a shell beside a process, with its environment."""
+        """Open a shell with the environment of a process."""
         return self.exec_command(experiment_name, process_name, ["/bin/sh"], process_group)
 
     def transfer_file(
@@ -137,7 +145,7 @@ class Looking(ABC):
                 "transfer_file works on this machine only",
                 fix=f"callsheet cp {run.id} FROM TO, with ROLE/0:PATH for the side that is in the cluster",
             )
-        # A process of this machine sees the same files: copying beside it resolves its relative paths.
+        # A process on this machine sees the same files: cp in its working directory resolves its relative paths.
         if src_process is not None:
             target = self._target(experiment_name, src_process, src_process_group)
             dest_path = os.path.abspath(dest_path)
@@ -145,7 +153,7 @@ class Looking(ABC):
             target = self._target(experiment_name, str(dest_process), dest_process_group)
             src_path = os.path.abspath(src_path)
         if run.exec(target, ["cp", "-R", "--", src_path, dest_path]) != 0:
-            raise UserError(f"could not copy {src_path!r} to {dest_path!r}", fix="see what cp said above")
+            raise UserError(f"could not copy {src_path!r} to {dest_path!r}", fix="see the output of cp above")
 
     def external_url(self, experiment_name: str, service_name: str) -> str:
         """``host:port`` of an exposed service."""
@@ -157,17 +165,19 @@ class Looking(ABC):
                 fix=f"choose one of: {known}",
             )
         if not exposed[service_name]:
-            raise RetryError(f"the service {service_name!r} has no address yet", fix="ask again in a while")
+            raise RetryError(f"the service {service_name!r} has no address yet", fix="try again later")
         return exposed[service_name]
 
     def _run(self, experiment_name: str) -> Run:
         return self._backend().find(experiment_name)
 
     def _group(
-        self, found: dict[str | None, dict[str, Description]], process: str, group: str | None
+        self, groups: dict[str | None, dict[str, Description]], process: str, group: str | None
     ) -> str | None:
-        """The group that a process is in; None when it stands alone."""
-        places = [name for name, processes in found.items() if process in processes and group in (None, name)]
+        """The group of a process; None if it is in none."""
+        places = [
+            name for name, processes in groups.items() if process in processes and group in (None, name)
+        ]
         if len(places) == 1:
             return places[0]
         if places:
@@ -176,7 +186,7 @@ class Looking(ABC):
                 fix=f"give process_group, one of: {', '.join(str(place) for place in places)}",
             )
         known = ", ".join(
-            f"{name}/{p}" if name else p for name, processes in found.items() for p in processes
+            f"{name}/{p}" if name else p for name, processes in groups.items() for p in processes
         )
         raise UserError(f"there is no process {process!r}", fix=f"choose one of: {known}")
 
@@ -190,3 +200,19 @@ def _fuzzy(name: str, names: Sequence[str]) -> str | list[str]:
         return name
     ordered = sorted(names, key=lambda other: (not other.startswith(name), other))
     return [other for other in dict.fromkeys(ordered) if name in other]
+
+
+def _describe(status: Status) -> dict[str | None, dict[str, Description]]:
+    """Every process by its group; processes in no group are under None."""
+    groups: dict[str | None, dict[str, Description]] = {}
+    for replica in status.replicas:
+        alone = [container.name for container in replica.containers] == [replica.role]
+        group = groups.setdefault(None if alone else replica.role, {})
+        for container in replica.containers:
+            group[container.name] = _description(replica, container, alone)
+    return groups
+
+
+def _description(replica: ReplicaStatus, container: ContainerStatus, alone: bool) -> Description:
+    restarts = replica.restarts if alone else max(container.restarts, replica.restarts)
+    return {"Ready": container.ready, "Restarts": restarts, "State": replica.phase}

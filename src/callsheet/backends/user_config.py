@@ -10,7 +10,7 @@ from callsheet.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class UserConfig:
     """What is meant when neither the command line nor the environment says it."""
 
     on: str = ""
@@ -29,12 +29,12 @@ def path() -> Path:
     return Path(base) / "callsheet" / "config.toml"
 
 
-def load() -> Settings:
+def load() -> UserConfig:
     """The settings; empty ones when there is no file."""
     try:
         text = path().read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
-        return Settings()
+        return UserConfig()
     import tomllib
 
     try:
@@ -43,10 +43,10 @@ def load() -> Settings:
         raise UserError(
             f"{path()} cannot be read: {error}", fix='write lines such as on = "kubernetes"'
         ) from None
-    known = [field.name for field in fields(Settings)]
+    known = [field.name for field in fields(UserConfig)]
     for key, value in data.items():
         if key not in known or not isinstance(value, str):
             raise UserError(
                 f"{path()} has {key} = {value!r}", fix=f"use these, each a text: {', '.join(known)}"
             )
-    return Settings(**data)
+    return UserConfig(**data)
