@@ -23,9 +23,10 @@ from typing import Any
 
 import prometheus_client
 
-from callsheet.metrics import Exporter, Outlets, Registry, exposition, instruments, wellknown
-from callsheet.metrics.lines import LineMaker
-from callsheet.metrics.outlets import Identity
+from callsheet.metrics import Exporter, Outlets, Registry, instruments, wellknown
+from callsheet.metrics import prometheus as exposition
+from callsheet.metrics.json_lines import LineMaker
+from callsheet.metrics.targets import Identity
 from callsheet.metrics.tensorboard import crc32c
 
 COUNT = 200_000

@@ -22,7 +22,7 @@ from callsheet.cli.main import SECTIONS
 from callsheet.cli.training.report import field_docs
 from callsheet.metrics import wellknown
 from callsheet.rl.algorithms import ALGORITHMS
-from callsheet.rl.nets.shape import Network
+from callsheet.rl.nets.network import Network
 from callsheet.rl.settings import Checkpoints, Evaluation, Stop, Training
 from callsheet.rl.spaces import Family
 from callsheet.spec.schema import reference as experiment_page

@@ -6,7 +6,7 @@ the algorithm's own business.
 
 import numpy as np
 
-from callsheet.rl.nets.shape import Network
+from callsheet.rl.nets.network import Network
 from callsheet.rl.returns import discounted
 from callsheet.rl.settings import Settings
 

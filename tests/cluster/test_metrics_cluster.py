@@ -10,7 +10,7 @@ from backendrun import FOREVER, answer, begin, callsheet, cloud, folder, python,
 from kube import Kube, eventually
 
 from callsheet.backends.kubernetes.run import KubernetesRun
-from callsheet.metrics.reading import shown_by_role
+from callsheet.metrics.reader import shown_by_role
 
 __all__ = ["begin", "cloud", "folder"]
 

@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from callsheet.rl.acting.policies import policy_for
+from callsheet.rl.acting.policy import policy_for
 from callsheet.rl.acting.transitions import Transitions, epsilons
 from callsheet.rl.algorithms import algorithm
-from callsheet.rl.curve import Episodes
+from callsheet.rl.algorithms.learner import ReplayLearner
 from callsheet.rl.envs import make
-from callsheet.rl.learner import ReplayLearner
+from callsheet.rl.learning_curve import Episodes
 from callsheet.rl.settings import Training
 from callsheet.runtime.replay.client.sampler import Sample
 from callsheet.runtime.replay.config import KEY, PROBABILITY, Table

@@ -21,7 +21,7 @@ from localrun import eventually, program
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from callsheet.metrics.reading import newest
+from callsheet.metrics.reader import newest
 
 Start = Callable[..., subprocess.Popen[str]]
 LINES = "metrics/actor/0/actor.jsonl"

@@ -12,7 +12,7 @@ from localrun import eventually, experiment, program, running, until_all_spoke
 
 from callsheet.backends.local.client import LocalRun
 from callsheet.cli.main import call
-from callsheet.metrics.reading import shown_by_role
+from callsheet.metrics.reader import shown_by_role
 
 
 def role(name: str, *words: str, **more: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from callsheet.rl.acting.policies import policy_for
+from callsheet.rl.acting.policy import policy_for
 from callsheet.rl.algorithms import algorithm
 from callsheet.rl.envs import make
 from callsheet.rl.roles.evaluator import _Judge

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from callsheet.rl.acting.policies import policy_for
+from callsheet.rl.acting.policy import policy_for
 from callsheet.rl.acting.rollouts import Rollouts, schema
 from callsheet.rl.algorithms import algorithm
-from callsheet.rl.curve import Episodes
+from callsheet.rl.algorithms.learner import Learner
 from callsheet.rl.envs import make
 from callsheet.rl.envs.base import seed_of
-from callsheet.rl.learner import Learner
+from callsheet.rl.learning_curve import Episodes
 from callsheet.rl.settings import Training
 
 

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-from callsheet.rl.acting.policies import policy_for
+from callsheet.rl.acting.policy import policy_for
 from callsheet.rl.acting.rollouts import Rollouts, axes, schema
 from callsheet.rl.algorithms import algorithm
 from callsheet.rl.envs import make

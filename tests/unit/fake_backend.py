@@ -13,7 +13,7 @@ from callsheet.backends.base import LogLine, LogQuery, Target
 from callsheet.backends.log_chunks import LogChunk
 from callsheet.backends.status import ContainerStatus, Phase, ReplicaStatus, RoleStatus, Status
 from callsheet.errors import UserError
-from callsheet.metrics.reading import ProcessMetrics
+from callsheet.metrics.reader import ProcessMetrics
 
 
 def replica(role: str, index: int, phase: Phase = "Running", **more: Any) -> ReplicaStatus:

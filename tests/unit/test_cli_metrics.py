@@ -18,8 +18,8 @@ from callsheet.cli.follow.live_view import LiveScreen, view
 from callsheet.cli.follow.log_lines import Prefixes
 from callsheet.cli.follow.screen import FollowedRun
 from callsheet.cli.main import call
-from callsheet.metrics.reading import ProcessMetrics
-from callsheet.metrics.reading import Shown as Number
+from callsheet.metrics.reader import ProcessMetrics
+from callsheet.metrics.reader import Shown as Number
 
 RUN = "bandit-2"
 

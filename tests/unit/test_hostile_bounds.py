@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from callsheet.rl.roles.batches import _index_of
+from callsheet.rl.roles.learner_rollouts import _index_of
 from callsheet.runtime.link.endpoint_handler import Noted
 from callsheet.runtime.policy.client_states import Clients, NoSlots, Slots
 from callsheet.runtime.schema import Schema

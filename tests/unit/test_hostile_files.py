@@ -13,8 +13,8 @@ import pytest
 from callsheet.backends.kubernetes.client import kubeconfig
 from callsheet.backends.status import Status, status_of
 from callsheet.errors import UserError
-from callsheet.metrics import reading
-from callsheet.rl.curve import KEY, Curve
+from callsheet.metrics import reader as reading
+from callsheet.rl.learning_curve import KEY, Curve
 from callsheet.runtime.replay import Table
 from callsheet.runtime.replay.server.snapshot_restore import restore
 from callsheet.runtime.schema import Schema

@@ -9,8 +9,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from callsheet.metrics import Registry, wellknown
-from callsheet.metrics.exposition import text
-from callsheet.metrics.outlets import Identity
+from callsheet.metrics.prometheus import text
+from callsheet.metrics.targets import Identity
 
 WHO = Identity("cartpole", "wrj7fnb7", "actor", 3, "actor", 1)
 PARSERS = [

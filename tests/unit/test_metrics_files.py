@@ -11,9 +11,9 @@ import pytest
 
 from callsheet.metrics import Registry
 from callsheet.metrics.files import FILES, Parts, RotatingFile
-from callsheet.metrics.lines import LineMaker
-from callsheet.metrics.outlets import Identity, Outlets
-from callsheet.metrics.reading import Reader, Shown, from_response, is_whole, newest, shown_by_role
+from callsheet.metrics.json_lines import LineMaker
+from callsheet.metrics.reader import Reader, Shown, from_response, is_whole, newest, shown_by_role
+from callsheet.metrics.targets import Identity, Outlets
 from callsheet.metrics.writers import Moment, local
 
 WHO = Identity("cartpole", "wrj7fnb7", "actor", 3, "actor")
@@ -122,7 +122,7 @@ def test_a_reader_opens_a_file_again_only_when_it_has_changed(
     two.write_bytes(line(1, index=1))
     opened: list[str] = []
     monkeypatch.setattr(
-        "callsheet.metrics.reading.newest", lambda path, read=newest: opened.append(path) or read(path)
+        "callsheet.metrics.reader.newest", lambda path, read=newest: opened.append(path) or read(path)
     )
     reader = Reader(tmp_path)
     assert [process.name for process in reader.read()] == ["actor/0", "actor/1"]

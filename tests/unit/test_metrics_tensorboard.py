@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from callsheet.metrics import Registry
-from callsheet.metrics.lines import LineMaker
-from callsheet.metrics.outlets import Identity, Outlets
+from callsheet.metrics.json_lines import LineMaker
+from callsheet.metrics.targets import Identity, Outlets
 from callsheet.metrics.tensorboard import HEAD, EventFile, EventWriter, crc32c, record
 from callsheet.metrics.writers import EVENTS_EVERY, Moment, local, remote
 

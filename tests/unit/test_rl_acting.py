@@ -8,8 +8,8 @@ import numpy as np
 
 from callsheet.rl.acting.episodes import play
 from callsheet.rl.acting.rollouts import Rollouts, axes, schema
-from callsheet.rl.curve import WINDOW, Curve, Episodes
 from callsheet.rl.envs.base import Step
+from callsheet.rl.learning_curve import WINDOW, Curve, Episodes
 from callsheet.rl.nets.sampling import Actions
 from callsheet.rl.settings import Training
 from callsheet.rl.spaces import Array, Discrete, Spaces

@@ -8,10 +8,9 @@ import torch
 
 from callsheet.errors import UserError
 from callsheet.rl.algorithms import algorithm
-from callsheet.rl.dqn.config import Config
-from callsheet.rl.dqn.learner import DQN
-from callsheet.rl.dqn.losses import errors, loss, targets
-from callsheet.rl.nets.shape import Network
+from callsheet.rl.algorithms.dqn.config import Config
+from callsheet.rl.algorithms.dqn.learner import DQN, errors, loss, targets
+from callsheet.rl.nets.network import Network
 from callsheet.rl.settings import Training
 from callsheet.rl.spaces import Array, Discrete, Spaces
 from callsheet.runtime.replay.client.sampler import Sample

@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from callsheet.rl.nets.network import Network
 from callsheet.rl.nets.normalize import CLIP, Moments, Normalizer
-from callsheet.rl.nets.numpy import NumpyPolicy
-from callsheet.rl.nets.shape import Network
+from callsheet.rl.nets.numpy_policy import NumpyPolicy
 from callsheet.rl.nets.torch import Adam, Layers, TorchNet, tensors
-from callsheet.rl.nets.torch.stack import stack
+from callsheet.rl.nets.torch.numpy_mlp import stack
 from callsheet.rl.spaces import Array, Continuous, Discrete, Spaces
 
 SPACES = Spaces({"observation": Array("float32", (4,))}, Discrete(2))

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from callsheet.errors import UserError
-from callsheet.rl.nets.layout import Layout
+from callsheet.rl.nets.network import Network, image, resolve
 from callsheet.rl.nets.normalize import Normalizer
-from callsheet.rl.nets.numpy import NumpyPolicy
-from callsheet.rl.nets.shape import Network, image, resolve
-from callsheet.rl.nets.snapshot import ForeignSnapshot
+from callsheet.rl.nets.numpy_policy import NumpyPolicy
+from callsheet.rl.nets.parameters import ForeignSnapshot, Layout
 from callsheet.rl.nets.torch import ALONE, Layers, Pair, TorchNet, TorchPolicy, tensors
 from callsheet.rl.spaces import Array, Continuous, Discrete, Spaces
 
@@ -490,8 +489,8 @@ def test_an_actor_with_a_small_policy_loads_no_pytorch() -> None:
 import sys
 from callsheet.rl import returns
 from callsheet.rl.distributions import numpy
-from callsheet.rl.nets.numpy import NumpyPolicy
-from callsheet.rl.nets.shape import Network
+from callsheet.rl.nets.numpy_policy import NumpyPolicy
+from callsheet.rl.nets.network import Network
 from callsheet.rl.spaces import Array, Discrete, Spaces
 NumpyPolicy(Spaces({"observation": Array("float32", (4,))}, Discrete(2)), Network())
 assert "torch" not in sys.modules

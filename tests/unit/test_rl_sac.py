@@ -8,14 +8,20 @@ import torch
 from torch import Tensor
 
 from callsheet.errors import UserError
+from callsheet.rl.algorithms.sac.config import Config
+from callsheet.rl.algorithms.sac.learner import (
+    SAC,
+    Critics,
+    critic_loss,
+    critic_slope,
+    policy_loss,
+    targets,
+    temperature_loss,
+)
 from callsheet.rl.distributions.torch import Drawn
-from callsheet.rl.nets.numpy import NumpyPolicy
-from callsheet.rl.nets.shape import Network
+from callsheet.rl.nets.network import Network
+from callsheet.rl.nets.numpy_policy import NumpyPolicy
 from callsheet.rl.nets.torch import ALONE, Pair, TorchNet
-from callsheet.rl.sac.config import Config
-from callsheet.rl.sac.critics import Critics
-from callsheet.rl.sac.learner import SAC
-from callsheet.rl.sac.losses import critic_loss, critic_slope, policy_loss, targets, temperature_loss
 from callsheet.rl.spaces import Array, Continuous, Discrete, Spaces
 
 SPACES = Spaces({"observation": Array("float32", (3,))}, Continuous((-2.0, 0.0), (2.0, 1.0)))

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from callsheet.errors import UserError
+from callsheet.rl.envs.adapters.spaces import Translation
 from callsheet.rl.envs.base import seed_of
-from callsheet.rl.envs.translate import Translation
 from callsheet.rl.spaces import Array, Continuous, Discrete, Spaces
 
 TWO = gym.spaces.Discrete(2)

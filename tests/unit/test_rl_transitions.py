@@ -10,9 +10,9 @@ from test_rl_acting import SPACES, Counting, Zero
 
 from callsheet.rl.acting.transitions import Played, Transitions, epsilons
 from callsheet.rl.envs import make
-from callsheet.rl.nets.numpy import NumpyPolicy
+from callsheet.rl.nets.network import Network
+from callsheet.rl.nets.numpy_policy import NumpyPolicy
 from callsheet.rl.nets.sampling import Actions
-from callsheet.rl.nets.shape import Network
 
 
 class Valuing(Zero):

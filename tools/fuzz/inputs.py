@@ -20,9 +20,10 @@ from callsheet.backends.kubernetes.client import kubeconfig
 from callsheet.backends.status import ContainerStatus, ReplicaStatus, RoleStatus, Status, status_of
 from callsheet.compat.dijob.convert import convert
 from callsheet.errors import UserError
-from callsheet.metrics import reading
+from callsheet.metrics import reader as reading
 from callsheet.plan.load import load
-from callsheet.rl import checkpoints, curve
+from callsheet.rl import checkpoints
+from callsheet.rl import learning_curve as curve
 from callsheet.runtime.link import protocol as m
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.protocol import BadMessage

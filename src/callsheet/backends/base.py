@@ -19,7 +19,7 @@ from callsheet.errors import RetryError, UserError
 if TYPE_CHECKING:
     # For types alone: verbs that only look at runs answer sooner without pydantic.
     from callsheet.backends.log_chunks import LogChunk
-    from callsheet.metrics.reading import ProcessMetrics
+    from callsheet.metrics.reader import ProcessMetrics
     from callsheet.plan.model import Plan
     from callsheet.spec.experiment import Experiment
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from callsheet.metrics.exporter import Exporter
     from callsheet.metrics.files import Sink
     from callsheet.metrics.instruments import Counter, Gauge, Histogram
-    from callsheet.metrics.outlets import Outlets
     from callsheet.metrics.registry import Family, Registry
+    from callsheet.metrics.targets import Outlets
 
 __all__ = [
     "BYTES",
@@ -40,7 +40,7 @@ _HOMES = {
     "Family": "registry",
     "Gauge": "instruments",
     "Histogram": "instruments",
-    "Outlets": "outlets",
+    "Outlets": "targets",
     "Registry": "registry",
     "SECONDS": "definition",
     "Sink": "files",

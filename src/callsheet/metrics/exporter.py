@@ -19,10 +19,10 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from callsheet.metrics.instruments import Counter
-from callsheet.metrics.lines import LineMaker
-from callsheet.metrics.outlets import Outlets, split_address
+from callsheet.metrics.json_lines import LineMaker
 from callsheet.metrics.process import add_process_metrics, dropped, lost
 from callsheet.metrics.registry import Registry
+from callsheet.metrics.targets import Outlets, split_address
 from callsheet.metrics.writers import Moment, Uploader, Writer, local, remote
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Exporter:
 
     def page(self, kind: str) -> str:
         """The metrics in one of the server's content types."""
-        from callsheet.metrics import exposition
+        from callsheet.metrics import prometheus as exposition
 
         if kind == exposition.JSON:
             import json

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Final
 
 from callsheet.errors import UserError
-from callsheet.metrics import exposition
+from callsheet.metrics import prometheus as exposition
 from callsheet.metrics.instruments import Counter
-from callsheet.metrics.outlets import split_address
+from callsheet.metrics.targets import split_address
 
 CONNECTIONS: Final = 8
 """At a time; the next one is told to come back."""

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple, Protocol
 
-from callsheet.metrics import lines
+from callsheet.metrics import json_lines as lines
 from callsheet.metrics.files import Parts, RotatingFile, Sink
 from callsheet.metrics.instruments import Counter, Distribution, Number
-from callsheet.metrics.outlets import Outlets
 from callsheet.metrics.registry import Reading
+from callsheet.metrics.targets import Outlets
 
 EVENTS_EVERY: Final = 30.0
 """Seconds between two TensorBoard events: people look at hours there."""

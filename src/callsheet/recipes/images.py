@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 from callsheet import contract
 from callsheet.errors import UserError
-from callsheet.rl.nets.shape import Network
+from callsheet.rl.nets.network import Network
 from callsheet.rl.settings import Training
 
 _REGISTRY = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?(:\d+)?(/[a-z0-9]([a-z0-9._-]*[a-z0-9])?)*")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callsheet.errors import UserError
-from callsheet.rl.acting.policies import Policy, policy_for
+from callsheet.rl.acting.policy import Policy, policy_for
 from callsheet.rl.algorithms import algorithm
 from callsheet.rl.checkpoints import find_policy
 from callsheet.rl.settings import Training

@@ -16,9 +16,9 @@ import numpy as np
 
 from callsheet.errors import RetryError, UserError
 from callsheet.metrics.wellknown import Learning
+from callsheet.rl.algorithms.learner import Learner
 from callsheet.rl.checkpoints import FOLDER, Checkpoint, Checkpoints, newest
-from callsheet.rl.curve import Curve, Episodes
-from callsheet.rl.learner import Learner
+from callsheet.rl.learning_curve import Curve, Episodes
 from callsheet.rl.settings import Training
 from callsheet.rl.spaces import Spaces
 from callsheet.runtime import Context

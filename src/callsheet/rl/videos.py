@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from callsheet.errors import CallsheetError, UserError
 from callsheet.rl.acting.episodes import Played, play
-from callsheet.rl.acting.policies import Policy
+from callsheet.rl.acting.policy import Policy
 from callsheet.rl.envs import Environments, make
 from callsheet.rl.envs.base import Step, seed_of
-from callsheet.rl.envs.find import explain_missing
+from callsheet.rl.envs.lookup import explain_missing
 from callsheet.rl.settings import Evaluation
 from callsheet.store import Store
 

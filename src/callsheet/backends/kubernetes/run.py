@@ -30,7 +30,7 @@ from callsheet.errors import RetryError, UserError
 if TYPE_CHECKING:
     from callsheet.backends.kubernetes.client.port_forward import Forward
     from callsheet.backends.kubernetes.observe.metrics import PodMetrics
-    from callsheet.metrics.reading import ProcessMetrics
+    from callsheet.metrics.reader import ProcessMetrics
 
 _SLOWEST_LOOK = 5.0
 _LAST_WORDS = 3

@@ -25,7 +25,7 @@ from callsheet.errors import NoSuchProgram, RetryError, UserError
 
 if TYPE_CHECKING:
     from callsheet.backends.local.metrics import LocalMetrics
-    from callsheet.metrics.reading import ProcessMetrics
+    from callsheet.metrics.reader import ProcessMetrics
 
 TIMEOUT = 10.0
 ASK_EVERY = 1.0

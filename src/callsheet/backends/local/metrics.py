@@ -10,8 +10,8 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 from callsheet.backends.local.supervisor.files import Layout
-from callsheet.metrics.outlets import serves_metrics
-from callsheet.metrics.reading import ProcessMetrics, Reader, ask
+from callsheet.metrics.reader import ProcessMetrics, Reader, ask
+from callsheet.metrics.targets import serves_metrics
 
 _AT_ONCE = 16
 

@@ -13,7 +13,7 @@ from callsheet.errors import CallsheetError
 if TYPE_CHECKING:
     from callsheet.backends.base import Run
     from callsheet.cli.follow.screen import FollowedRun
-    from callsheet.metrics.reading import Shown
+    from callsheet.metrics.reader import Shown
 
 _INTERVAL = 2.0
 _BACKOFF = 5
@@ -24,7 +24,7 @@ _MAX_PAUSE = 30.0
 
 def of(run: Run, *, ended: bool) -> dict[str, list[Shown]]:
     """The metrics of each role; empty if they cannot be read now."""
-    from callsheet.metrics.reading import shown_by_role
+    from callsheet.metrics.reader import shown_by_role
 
     try:
         return shown_by_role(run.metrics(), ended=ended)

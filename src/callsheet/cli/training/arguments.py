@@ -18,7 +18,7 @@ def training_from(algorithm: str, on: str, given: dict[str, Any]) -> Training:
     try:
         from callsheet.rl import settings as schema
         from callsheet.rl.algorithms import algorithm as find
-        from callsheet.rl.envs.find import family_of
+        from callsheet.rl.envs.lookup import family_of
     except ModuleNotFoundError as error:
         raise UserError(
             f"training needs {error.name}, which is not installed", fix="pip install 'callsheet[torch]'"

@@ -10,7 +10,7 @@ import click
 from callsheet.cli import formatting, options, output, selection
 
 if TYPE_CHECKING:
-    from callsheet.metrics.reading import ProcessMetrics
+    from callsheet.metrics.reader import ProcessMetrics
 
 _HEADER = ("REPLICA", "METRIC", "VALUE", "NOW", "P50", "P99")
 

@@ -119,7 +119,7 @@ def _series(found: results.Results, by: str, what: str) -> Series:
 
 def _points(found: results.Results) -> list[dict[str, Any]]:
     try:
-        from callsheet.rl.curve import Curve
+        from callsheet.rl.learning_curve import Curve
         from callsheet.store import open_store
     except ModuleNotFoundError as error:
         raise UserError(

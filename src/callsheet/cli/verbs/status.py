@@ -13,7 +13,7 @@ from callsheet.cli import formatting, options, output, selection
 from callsheet.cli.follow import role_metrics
 
 if TYPE_CHECKING:
-    from callsheet.metrics.reading import Shown
+    from callsheet.metrics.reader import Shown
 
 _WIDE = 120
 

@@ -175,8 +175,8 @@ def _check_environment(training: Training) -> None:
     """Refuse here what every role would refuse. A module of the user's is left to the processes that are for it."""
     from callsheet.rl.algorithms import algorithm
     from callsheet.rl.envs import spaces_of
-    from callsheet.rl.envs.find import is_trusted
-    from callsheet.rl.nets.shape import resolve
+    from callsheet.rl.envs.lookup import is_trusted
+    from callsheet.rl.nets.network import resolve
 
     if is_trusted(training.env):
         settings = algorithm(training.algorithm).settings(training)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from callsheet.rl.acting.policies import Policy
+from callsheet.rl.acting.policy import Policy
 from callsheet.rl.envs import Environments
 from callsheet.rl.settings import Evaluation
 

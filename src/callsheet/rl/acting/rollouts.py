@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from callsheet.rl.acting.policies import Policy
+from callsheet.rl.acting.policy import Policy
 from callsheet.rl.envs import Environments
 from callsheet.rl.spaces import Discrete, Spaces
 from callsheet.runtime import Schema

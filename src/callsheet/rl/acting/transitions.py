@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from callsheet.rl.acting.policies import Policy
+from callsheet.rl.acting.policy import Policy
 from callsheet.rl.acting.rollouts import Rollouts
 from callsheet.rl.distributions.scaling import Scaling
 from callsheet.rl.envs import Environments

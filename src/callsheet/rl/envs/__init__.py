@@ -37,7 +37,7 @@ def make(
     Gymnasium's own, ale-py's or EnvPool's.
     """
     from callsheet.rl.envs.build import RGB, build
-    from callsheet.rl.envs.find import is_native, is_trusted, to_carry
+    from callsheet.rl.envs.lookup import is_native, is_trusted, to_carry
 
     _check(env, count, options, step_timeout, start_timeout)
     if render_mode not in (None, RGB):
@@ -49,8 +49,8 @@ def make(
         isolate = not is_trusted(env)
     if not isolate:
         return build(env, count, seed=seed, options=options, render_mode=render_mode)
-    from callsheet.rl.envs.isolated import Isolated
-    from callsheet.rl.envs.worker import Wish
+    from callsheet.rl.envs.isolated.environments import Isolated
+    from callsheet.rl.envs.isolated.worker import Wish
 
     return Isolated(
         Wish(env, count, seed, options, render_mode, spec=to_carry(env)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -74,3 +75,11 @@ class Environments(Protocol):
 def seed_of(*parts: int) -> int:
     """A seed made of several numbers, such that neighbors have nothing in common; room is left to count on from it."""
     return int(np.random.SeedSequence([abs(part) for part in parts]).generate_state(1)[0] >> 2)
+
+
+def processors() -> int:
+    """What the role was given (`OMP_NUM_THREADS`, which follows its request), else what the system allows."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    if told.isdecimal() and int(told):
+        return int(told)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,9 +15,11 @@ from typing import Any
 import gymnasium as gym
 
 from callsheet.errors import Misconfigured
-from callsheet.rl.envs import mujoco, pool
+from callsheet.rl.envs.adapters import envpool as pool
+from callsheet.rl.envs.adapters.sequential import Env, Plain
+from callsheet.rl.envs.adapters.vector import Native, from_gymnasium
 from callsheet.rl.envs.base import Environments
-from callsheet.rl.envs.find import (
+from callsheet.rl.envs.lookup import (
     ATARI,
     Factory,
     Pool,
@@ -24,8 +28,6 @@ from callsheet.rl.envs.find import (
     explain_missing,
     find,
 )
-from callsheet.rl.envs.native import Native, from_gymnasium
-from callsheet.rl.envs.plain import Env, Plain
 from callsheet.rl.spaces import Family
 
 RGB = "rgb_array"
@@ -84,13 +86,13 @@ def _draw_without_a_screen() -> None:
 def _from_gymnasium(found: Registered, order: Order) -> Environments:
     spec, name, options, render_mode = found.spec, order.name, order.options, order.render_mode
     if found.entry == ATARI:
-        from callsheet.rl.envs import atari
+        from callsheet.rl.envs.adapters import atari
 
         if render_mode is None:
             return order.native(atari.vector(spec.kwargs, order.count, name, options), "atari")
         return order.plain([atari.single(spec.kwargs, name, options)], "atari")
     if found.family == "mujoco":
-        mujoco.quieten()
+        _log_mujoco_warnings()
     if spec.vector_entry_point is not None and render_mode is None and not spec.additional_wrappers:
         mode = gym.VectorizeMode.VECTOR_ENTRY_POINT
         made = _call(
@@ -147,3 +149,23 @@ def _from_factory(found: Factory, order: Order) -> Environments:
 def _family(made: Any) -> Family:
     spec = getattr(made, "spec", None)
     return Registered(spec).family if spec is not None else "other"
+
+
+log = logging.getLogger("callsheet.rl")
+_said: set[str] = set()
+
+
+def _log_mujoco_warnings() -> None:
+    """Log each of its warnings once. By default it writes `MUJOCO_LOG.TXT` into the working folder, which may be read-only."""
+    try:
+        library = importlib.import_module("mujoco")
+    except ImportError:
+        return  # the environment itself says so, better
+    library.set_mju_user_warning(_warned)
+
+
+def _warned(text: str | bytes) -> None:
+    said = text.decode(errors="replace") if isinstance(text, bytes) else text
+    if said not in _said:
+        _said.add(said)
+        log.warning("MuJoCo: %s", said.strip())

@@ -6,13 +6,13 @@ import time
 from typing import Any
 
 from callsheet.metrics.wellknown import Acting
-from callsheet.rl.acting.policies import Policy, policy_for
+from callsheet.rl.acting.policy import Policy, policy_for
 from callsheet.rl.acting.rollouts import Rollouts, schema
 from callsheet.rl.acting.transitions import Transitions, epsilons
 from callsheet.rl.algorithms import Algorithm, algorithm
 from callsheet.rl.envs import Environments, make
 from callsheet.rl.envs.base import seed_of
-from callsheet.rl.nets.shape import resolve, state_size
+from callsheet.rl.nets.network import resolve, state_size
 from callsheet.rl.settings import Training
 from callsheet.runtime import Context, ParameterReader, ReplayClient, TrajectoryWriter
 from callsheet.runtime.stream.packing import FRAME_BYTES
@@ -45,7 +45,7 @@ def run(context: Context, training: Training) -> None:
 
 def _ask(context: Context, environments: Environments, config: Any, seed: int, *, signs: bool) -> None:
     """Play as the policy server says."""
-    from callsheet.rl.acting.central import CentralPolicy
+    from callsheet.rl.acting.remote_policy import CentralPolicy
 
     state = state_size(resolve(config.network, environments.spaces))
     policy = CentralPolicy(context, state)
@@ -103,7 +103,7 @@ class _Actor:
     def send_transitions(self, config: Any, seed: int, actors: int) -> None:
         """To the replay, which makes us wait when we are too far ahead of the learner; and what episodes brought to the
         learner. Before the first update there is nothing to play by: actions are random."""
-        from callsheet.rl.roles.reports import Reporter
+        from callsheet.rl.roles.episode_reports import Reporter
 
         epsilon = None
         if hasattr(config, "epsilon"):

@@ -10,11 +10,11 @@ import numpy as np
 
 from callsheet.errors import RetryError, UserError
 from callsheet.rl.acting.episodes import Played, play
-from callsheet.rl.acting.policies import Policy, policy_for
+from callsheet.rl.acting.policy import Policy, policy_for
 from callsheet.rl.algorithms import algorithm
 from callsheet.rl.envs import Environments, make
 from callsheet.rl.envs.base import seed_of
-from callsheet.rl.nets.snapshot import Snapshot
+from callsheet.rl.nets.parameters import Snapshot
 from callsheet.rl.settings import Training
 from callsheet.rl.videos import Video, play_and_record
 from callsheet.runtime import Context, ParameterReader, Schema, TrajectoryWriter

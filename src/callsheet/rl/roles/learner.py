@@ -9,8 +9,8 @@ import time
 from callsheet.rl.algorithms import algorithm
 from callsheet.rl.envs import spaces_of
 from callsheet.rl.roles.evaluator import EVALUATIONS, verdict
-from callsheet.rl.roles.from_replay import FromReplay
-from callsheet.rl.roles.from_rollouts import FromRollouts
+from callsheet.rl.roles.learner_replay import FromReplay
+from callsheet.rl.roles.learner_rollouts import FromRollouts
 from callsheet.rl.session import Session
 from callsheet.rl.settings import Training
 from callsheet.runtime import Context, ParameterServer, Schema, Stopping, TrajectoryReader

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from callsheet.rl.acting.central import ENDPOINT, answer, question
-from callsheet.rl.acting.policies import policy_for
+from callsheet.rl.acting.policy import policy_for
+from callsheet.rl.acting.remote_policy import ENDPOINT, answer, question
 from callsheet.rl.algorithms import algorithm
 from callsheet.rl.envs import spaces_of
 from callsheet.rl.envs.base import seed_of

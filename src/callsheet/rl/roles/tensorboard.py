@@ -16,7 +16,7 @@ from pathlib import Path
 
 from callsheet.errors import CallsheetError, RetryError, UserError
 from callsheet.metrics import Outlets
-from callsheet.metrics.outlets import split_address
+from callsheet.metrics.targets import split_address
 from callsheet.rl.settings import Training
 from callsheet.runtime import Context
 from callsheet.store import Store, open_store

@@ -13,8 +13,8 @@ from callsheet.backends.kubernetes.apply import parallel
 from callsheet.backends.kubernetes.client.api import Api
 from callsheet.backends.kubernetes.client.port_forward import ask
 from callsheet.errors import CallsheetError
-from callsheet.metrics.outlets import serves_metrics
-from callsheet.metrics.reading import REQUEST, ProcessMetrics, from_response, is_whole
+from callsheet.metrics.reader import REQUEST, ProcessMetrics, from_response, is_whole
+from callsheet.metrics.targets import serves_metrics
 
 MOST: Final = 100
 """Pods that are asked in one look; a role with more than that left shows nothing, rather than a part of the truth."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from callsheet.backends.kubernetes import names
 from callsheet.backends.kubernetes.render.environment import Wiring
-from callsheet.metrics.outlets import serves_metrics
+from callsheet.metrics.targets import serves_metrics
 from callsheet.spec.experiment import Expose, Role
 
 Object = dict[str, Any]

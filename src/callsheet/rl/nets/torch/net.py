@@ -11,13 +11,12 @@ from torch.nn import functional
 
 from callsheet.rl.distributions.scaling import LEAST_LOG_STD, MOST_LOG_STD, Scaling
 from callsheet.rl.distributions.torch import Categorical, Gaussian, Scale, SquashedGaussian
-from callsheet.rl.nets.layout import Layout
+from callsheet.rl.nets.network import Network, resolve, state_size
 from callsheet.rl.nets.normalize import CLIP, scale
-from callsheet.rl.nets.shape import Network, resolve, state_size
-from callsheet.rl.nets.snapshot import Snapshot
+from callsheet.rl.nets.parameters import Layout, Snapshot
 from callsheet.rl.nets.torch import torsos
+from callsheet.rl.nets.torch.numpy_mlp import stack
 from callsheet.rl.nets.torch.parameters import Parameters
-from callsheet.rl.nets.torch.stack import stack
 from callsheet.rl.spaces import Continuous, Spaces
 
 

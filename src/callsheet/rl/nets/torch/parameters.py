@@ -14,8 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from callsheet.rl.nets.layout import Layout, Parameter
-from callsheet.rl.nets.snapshot import Snapshot, check
+from callsheet.rl.nets.parameters import Layout, Parameter, Snapshot, check
 
 
 class Parameters:

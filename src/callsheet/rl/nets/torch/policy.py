@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from callsheet.rl.distributions.scaling import Scaling
 from callsheet.rl.nets import sampling
+from callsheet.rl.nets.network import Network
+from callsheet.rl.nets.parameters import Snapshot
 from callsheet.rl.nets.sampling import Actions, Choices, Floats, Masks
-from callsheet.rl.nets.shape import Network
-from callsheet.rl.nets.snapshot import Snapshot
 from callsheet.rl.nets.torch.net import TorchNet
 from callsheet.rl.nets.torch.parameters import tensors
 from callsheet.rl.spaces import Continuous, Spaces

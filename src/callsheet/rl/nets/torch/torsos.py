@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from callsheet.rl.nets.layout import NATURE, SECTIONS
-from callsheet.rl.nets.shape import Image
+from callsheet.rl.nets.network import Image
+from callsheet.rl.nets.parameters import NATURE, SECTIONS
 from callsheet.rl.nets.torch.parameters import Parameters
 
 

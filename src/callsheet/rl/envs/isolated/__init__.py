@@ -1,0 +1,1 @@
+"""Environments in worker processes, which are restarted when they crash or hang."""

@@ -1,0 +1,246 @@
+"""Policies without PyTorch: an actor steps a small network in a dozen microseconds and imports NumPy alone.
+
+Activations stand in columns, [units, batch], with a row of ones below them. A layer is then one matrix product of
+weights with a bias column, written straight into the next layer's rows: no bias to add, nothing to allocate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callsheet.errors import UserError
+from callsheet.rl.distributions.scaling import Scaling
+from callsheet.rl.nets import sampling
+from callsheet.rl.nets.network import Network, resolve
+from callsheet.rl.nets.normalize import CLIP, scale
+from callsheet.rl.nets.parameters import Layout, Snapshot, check
+from callsheet.rl.nets.sampling import Actions, Choices, Floats, Masks
+from callsheet.rl.spaces import Continuous, Spaces
+
+Observations = Mapping[str, NDArray[np.generic]]
+
+_ZERO = np.zeros((), np.float32)
+
+
+class NumpyPolicy:
+    """A policy of fully connected layers. `load` a snapshot, then `act`."""
+
+    state_size = 0
+
+    def __init__(self, spaces: Spaces, network: Network) -> None:
+        self.network = resolve(network, spaces)
+        self.layout = Layout(self.network, spaces)
+        self._inputs = _Inputs(self.layout, spaces)
+        if self.layout.inputs.images or self.network.lstm:
+            raise UserError(
+                "images and LSTMs need PyTorch, and this policy runs in NumPy",
+                fix="install PyTorch where this policy runs: pip install 'callsheet[torch]'",
+            )
+        self._scaling = Scaling.of(spaces.action) if isinstance(spaces.action, Continuous) else None
+        self._stacks = {part: _Stack(self.layout, part, heads) for part, heads in self._parts().items()}
+        self._main = next(iter(self._stacks.values()))
+        self._value = self._stacks.get("value")
+        self._log_std: Floats | None = None
+        self._choices: dict[int, Choices] = {}
+
+    def load(self, snapshot: Snapshot) -> None:
+        """Take over parameters and statistics. They are copied: the snapshot's memory may be used again.
+
+        A separate value network may be missing; then there are no values."""
+        parts = [part for part in self._stacks if part != "value" or "value.head.weight" in snapshot]
+        names = {name for part in parts for name in self._stacks[part].names}
+        if self._scaling is not None and self.network.head == "actor-critic":
+            names.add("policy.log_std")
+        check(snapshot, (one for one in self.layout.parameters if one.name in names))
+        for part in parts:
+            self._stacks[part].load(snapshot)
+        self._value = self._stacks["value"] if "value" in parts else None
+        if "policy.log_std" in names:
+            self._log_std = np.array(snapshot["policy.log_std"], np.float32)
+        self._inputs.load(snapshot)
+
+    def act(
+        self,
+        obs: Observations,
+        rng: np.random.Generator,
+        *,
+        greedy: bool = False,
+        masks: Masks | None = None,
+        epsilon: float | Floats = 0.0,
+        values: bool = True,
+        state: Floats | None = None,
+        first: NDArray[np.generic] | None = None,
+    ) -> Actions:
+        """Actions for observations [B, ...].
+
+        `values=False` saves the time of a separate value network; `epsilon` is the share of random actions of a policy
+        that values actions, one number or [B]; `state` and `first` are for recurrent policies, which this is not."""
+        columns = self._inputs.columns(obs)
+        batch = columns.shape[1]
+        out = self._main.run(columns)
+        if self.network.head == "q":
+            action, best, own = sampling.best(self._q(out), epsilon, rng, greedy=greedy, masks=masks)
+            return Actions(action, None, best, None, own)
+        value: Floats | None = None
+        if self._scaling is not None and self.network.head == "soft-actor-critic":
+            drawn, logp = sampling.squashed(out, self._scaling, rng, greedy=greedy)
+            return Actions(drawn, logp, None)
+        if self.network.shared:
+            value, out = out[-1].copy(), out[:-1]
+        elif values and self._value is not None:
+            value = self._value.run(columns)[0].copy()
+        if self._scaling is not None and self._log_std is not None:
+            drawn, logp = sampling.gaussian(out, self._log_std, self._scaling, rng, greedy=greedy)
+            return Actions(drawn, logp, value)
+        choices = self._choices.get(batch)
+        if choices is None:
+            choices = self._choices[batch] = Choices(len(out), batch)
+        chosen, logp = choices.draw(out, rng, greedy=greedy, masks=masks)
+        return Actions(chosen, logp, value)
+
+    def q(self, obs: Observations) -> Floats:
+        """The value of each action, [B, n], of a policy that values actions."""
+        return np.array(self._q(self._main.run(self._inputs.columns(obs))).T, order="C")
+
+    def _q(self, out: Floats) -> Floats:
+        if not self.network.dueling:
+            return out
+        advantages, value = out[:-1], out[-1]
+        # The advantages of all actions are 0 on average.
+        value -= advantages.mean(axis=0)
+        advantages += value
+        return advantages
+
+    def _parts(self) -> dict[str, tuple[str, ...]]:
+        """Which parts of the network are computed, and the heads of each, one below the other."""
+        if self.network.head == "q":
+            return {"torso": ("q.advantage", "q.value") if self.network.dueling else ("q.head",)}
+        if self.network.head == "soft-actor-critic":
+            return {"policy": ("policy.head",)}
+        if self.network.shared:
+            return {"torso": ("policy.head", "value.head")}
+        return {"policy": ("policy.head",), "value": ("value.head",)}
+
+
+class _Rows(NamedTuple):
+    """Where one observation goes."""
+
+    key: str
+    shape: tuple[int, int] | None
+    """What it must be reshaped to, [B, size], if it is not so already."""
+    target: Floats
+    """[B, size], a view of the rows."""
+    rows: Floats
+    factor: np.float32 | None
+    mean: Floats | None
+    inverse: Floats | None
+
+
+class _Inputs:
+    """All observations as one matrix of columns, scaled as the snapshot says, with a row of ones below."""
+
+    def __init__(self, layout: Layout, spaces: Spaces) -> None:
+        self._vectors = layout.inputs.vectors
+        self._plain = {key for key, array in spaces.observations.items() if len(array.shape) == 1}
+        self._width = layout.inputs.width
+        self._scales: dict[str, tuple[Floats, Floats] | None] = {}
+        self._plans: dict[int, tuple[Floats, list[_Rows]]] = {}
+
+    def load(self, snapshot: Snapshot) -> None:
+        self._plans.clear()
+        for vector in self._vectors:
+            self._scales[vector.key] = scale(snapshot, vector.key) if vector.normal else None
+
+    def columns(self, obs: Observations) -> Floats:
+        batch = len(obs[self._vectors[0].key])
+        plan = self._plans.get(batch)
+        if plan is None:
+            plan = self._plans[batch] = self._prepare(batch)
+        for key, shape, target, rows, factor, mean, inverse in plan[1]:
+            np.copyto(target, obs[key] if shape is None else obs[key].reshape(shape), casting="unsafe")
+            if factor is not None:
+                np.multiply(rows, factor, out=rows)
+            if mean is not None and inverse is not None:
+                np.subtract(rows, mean, out=rows)
+                np.multiply(rows, inverse, out=rows)
+                np.clip(rows, -CLIP, CLIP, out=rows)
+        return plan[0]
+
+    def _prepare(self, batch: int) -> tuple[Floats, list[_Rows]]:
+        columns = np.ones((self._width + 1, batch), np.float32)
+        plan = []
+        start = 0
+        for key, size, factor, _ in self._vectors:
+            rows = columns[start : start + size]
+            shape = None if key in self._plain else (batch, size)
+            scales = self._scales.get(key)
+            mean, inverse = (None, None) if scales is None else (scales[0][:, None], scales[1][:, None])
+            whole = None if factor == 1.0 else np.float32(factor)
+            plan.append(_Rows(key, shape, rows.T, rows, whole, mean, inverse))
+            start += size
+        return columns, plan
+
+
+class _Stack:
+    """Layers one after the other, and heads side by side behind them."""
+
+    def __init__(self, layout: Layout, part: str, heads: tuple[str, ...]) -> None:
+        shapes = {one.name: one.shape for one in layout.parameters}
+        self._hidden = [
+            name.removesuffix(".weight")
+            for name in shapes
+            if name.startswith(f"{part}.mlp.") and name.endswith(".weight")
+        ]
+        self._heads = heads
+        self.names = [f"{name}.{what}" for name in (*self._hidden, *heads) for what in ("weight", "bias")]
+        groups = [*((name,) for name in self._hidden), heads]
+        self._matrices = [
+            np.empty(
+                (
+                    sum(shapes[f"{name}.weight"][0] for name in group),
+                    shapes[f"{group[0]}.weight"][1] + 1,
+                ),
+                np.float32,
+            )
+            for group in groups
+        ]
+        self._groups = groups
+        self._tanh = layout.network.activation == "tanh"
+        self._buffers: dict[int, list[tuple[Floats, Floats, Floats]]] = {}
+
+    def load(self, snapshot: Snapshot) -> None:
+        for group, matrix in zip(self._groups, self._matrices, strict=True):
+            start = 0
+            for name in group:
+                weight = snapshot[f"{name}.weight"]
+                rows = matrix[start : start + len(weight)]
+                rows[:, :-1] = weight
+                rows[:, -1] = snapshot[f"{name}.bias"]
+                start += len(weight)
+
+    def run(self, columns: Floats) -> Floats:
+        """The heads' outputs, in a buffer that the next call uses again."""
+        layers = self._buffers.get(columns.shape[1])
+        if layers is None:
+            layers = self._buffers[columns.shape[1]] = self._prepare(columns.shape[1])
+        for matrix, rows, below in layers[:-1]:
+            np.dot(matrix, columns, out=rows)
+            if self._tanh:
+                np.tanh(rows, out=rows)
+            else:
+                np.maximum(rows, _ZERO, out=rows)
+            columns = below
+        matrix, rows, _ = layers[-1]
+        return np.dot(matrix, columns, out=rows)
+
+    def _prepare(self, batch: int) -> list[tuple[Floats, Floats, Floats]]:
+        """For each layer its matrix, the rows it writes, and the same with the row of ones: the next one's input."""
+        prepared = []
+        for matrix in self._matrices:
+            below = np.ones((len(matrix) + 1, batch), np.float32)
+            prepared.append((matrix, below[:-1], below))
+        return prepared
