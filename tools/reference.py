@@ -197,8 +197,8 @@ def algorithms_page() -> str:
         f"listed for each: Gymnasium's classic ones, Atari, MuJoCo, and all others. {MADE}",
     ]
     for one in ALGORITHMS.values():
-        module = importlib.import_module(f"callsheet.rl.{one.name}")
-        config = importlib.import_module(f"callsheet.rl.{one.name}.config")
+        module = importlib.import_module(f"callsheet.rl.algorithms.{one.name}")
+        config = importlib.import_module(f"callsheet.rl.algorithms.{one.name}.config")
         usual = {family: config.defaults(family) for family in get_args(Family)}
         parts += ["", f"## {one.name}", "", inspect.cleandoc(str(module.__doc__)), ""]
         parts += _settings_table(one.config, usual)
