@@ -28,7 +28,7 @@ from callsheet.rl.spaces import Family
 from callsheet.spec.schema import reference as experiment_page
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
-MADE = "This page is made from the code by `make docs`."
+MADE = "`make docs` generates this page from the code."
 
 WORDS = {
     "experiment": "the experiment's name",
@@ -36,14 +36,14 @@ WORDS = {
     "role": "the role's name",
     "index": "the replica's index, from 0",
     "container": "the container's name",
-    "replicas": "how many replicas the role has when this one starts",
+    "replicas": "the number of replicas when this one starts",
     "storage": "where this run's results go, as a URL",
 }
 ENDPOINT_WORDS = {
     "addr": "`host:port` to connect to, as in `CALLSHEET_<ENDPOINT>_ADDR`",
     "host": "the host of that address",
     "port": "the port of that address",
-    "bind": "`host:port` to listen on; only where the endpoint is bound",
+    "bind": "`host:port` to listen on; only in the container that binds the endpoint",
     "all": "every address, comma-separated, in index order",
     "any": "one address that stands for any of them: a Service on Kubernetes, the same as `addr` on a laptop",
 }
@@ -65,10 +65,10 @@ def cli_page() -> str:
     """Every verb with its arguments and options."""
     parts = ["# The command line", ""]
     parts += [
-        "`callsheet VERB --help` says the same. With `-o json` or `-o yaml` the answer, and nothing else, is on standard",
-        "output; notes and progress go to standard error. `NO_COLOR` is respected, and output that does not go to a",
-        "terminal is plain text. `CALLSHEET_DEBUG=1` shows where an error came from. Exit codes are listed in",
-        f"[environment.md](environment.md#exit-codes). {MADE}",
+        "`callsheet COMMAND --help` shows the same. With `-o json` or `-o yaml`, standard output has the answer and nothing",
+        "else; progress and hints go to standard error. `NO_COLOR` is respected, and output is plain text unless it goes to",
+        "a terminal. `CALLSHEET_DEBUG=1` shows the traceback behind an error. See also [exit",
+        f"codes](environment.md#exit-codes). {MADE}",
     ]
     for title, verbs in SECTIONS.items():
         parts += ["", f"## {title}"]
@@ -108,12 +108,12 @@ def _cell(text: str) -> str:
 def environment_page() -> str:
     """Every name that crosses a process boundary."""
     said = _docstrings()
-    parts = ["# Environment, braces and exit codes", ""]
+    parts = ["# Environment, placeholders and exit codes", ""]
     parts += [
-        "What a process receives, and under which names. [The contract with a process](../concepts/contract.md) explains how to",
-        f"use them, with an example. {MADE}",
+        "Every name that a process gets from Callsheet. [The process contract](../concepts/contract.md) shows how to use them.",
+        MADE,
         "",
-        "## Variables of every process",
+        "## Variables for every process",
         "",
         "| variable | meaning |",
         "|---|---|",
@@ -124,10 +124,10 @@ def environment_page() -> str:
         if isinstance(value, str) and (value.startswith(contract.PREFIX) and value != contract.PREFIX)
     ]
     parts.append(f"| `{contract.GPUS}` | {said['GPUS']} |")
-    parts += ["", "## Variables of each endpoint", ""]
+    parts += ["", "## Variables for each endpoint", ""]
     parts += [
-        "For every endpoint that the container binds, exposes or connects to. The endpoint's name is written in capitals, with",
-        f"`_` for `-`: `replay-server` gives `{contract.endpoint_variable('replay-server', contract.ENDPOINT_ADDR)}`.",
+        "Set for every endpoint that the container binds, exposes or connects to. The endpoint's name is in uppercase, with",
+        f"`_` for `-`: `replay-server` becomes `{contract.endpoint_variable('replay-server', contract.ENDPOINT_ADDR)}`.",
         "",
         "| variable | meaning |",
         "|---|---|",
@@ -137,21 +137,21 @@ def environment_page() -> str:
         for name, value in vars(contract).items()
         if name.startswith("ENDPOINT_") and isinstance(value, str)
     ]
-    parts += ["", "## Words in braces", ""]
+    parts += ["", "## Placeholders", ""]
     parts += [
-        "In `command`, `args` and the values of `env`. Other braces stay as they are; `{{index}}` writes a literal `{index}`.",
+        "For `command`, `args` and the values of `env`. Other braces stay as they are; `{{index}}` produces a literal `{index}`.",
         "",
-        "| word | becomes |",
+        "| placeholder | value |",
         "|---|---|",
         *(f"| `{{{word}}}` | {WORDS[word]} |" for word in contract.WORDS),
         *(f"| `{{ENDPOINT.{word}}}` | {ENDPOINT_WORDS[word]} |" for word in contract.ENDPOINT_WORDS),
-        f"| `{{{contract.FILES}.NAME}}` | the path of the file `NAME` of `spec.files` |",
-        f"| `{{{contract.MOUNTS}.NAME}}` | the path under which this container sees the volume `NAME` |",
+        f"| `{{{contract.FILES}.NAME}}` | the path of the file `NAME` in `spec.files` |",
+        f"| `{{{contract.MOUNTS}.NAME}}` | the path where this container sees the volume `NAME` |",
         "",
         "## Exit codes",
         "",
-        "Of `callsheet run`, and of every verb where it applies. A run that failed because of a replica has that replica's",
-        "exit code, 128 + n when the signal n ended it.",
+        "`callsheet run` and the other commands use these codes. If a replica makes a run fail, `callsheet run` exits with the",
+        "replica's own code, or with 128 + n if signal n ended it.",
         "",
         "| code | meaning |",
         "|---|---|",
@@ -168,9 +168,8 @@ def metrics_page() -> str:
     title = "## Well-known metrics"
     parts = [written.partition(title)[0] + title, ""]
     parts += [
-        "What Callsheet's own programs count, from `callsheet.metrics.wellknown`. Prometheus adds `_total` to a counter's",
-        "name. *Shown* is the word under which `callsheet status` and the live view show it. The tables are made from the code",
-        "by `make docs`.",
+        "What Callsheet's own programs record, from `callsheet.metrics.wellknown`. Prometheus adds `_total` to a counter's",
+        "name. *Shown* is its name in `callsheet status` and in the live view. `make docs` generates these tables from the code.",
     ]
     for title, definitions in wellknown.groups().items():
         parts += [
@@ -191,10 +190,10 @@ def algorithms_page() -> str:
     """Every setting of a training and of each algorithm, with the defaults of each family of environments."""
     parts = ["# Algorithms and their settings", ""]
     parts += [
-        "`callsheet train ALGORITHM --env ENV` uses one; [how to train](../how-to/train.md) shows it.",
-        "`--set NAME=VALUE` changes a setting, such as `--set learning_rate=0.001` or `--set network.lstm=128`, and",
-        "`--settings` prints those that an environment gets. A default that differs between families of environments is",
-        f"listed for each: Gymnasium's classic ones, Atari, MuJoCo, and all others. {MADE}",
+        "Run an algorithm with `callsheet train ALGORITHM --env ENV`; see [how to train](../how-to/train.md). Change a setting with",
+        "`--set NAME=VALUE`, such as `--set learning_rate=0.001` or `--set network.lstm=128`. `--settings` prints the settings for",
+        "your environment. Some defaults differ between kinds of environments: Gymnasium's classic ones, Atari, MuJoCo, and",
+        f"all others. {MADE}",
     ]
     for one in ALGORITHMS.values():
         module = importlib.import_module(f"callsheet.rl.algorithms.{one.name}")
@@ -202,11 +201,11 @@ def algorithms_page() -> str:
         usual = {family: config.defaults(family) for family in get_args(Family)}
         parts += ["", f"## {one.name}", "", inspect.cleandoc(str(module.__doc__)), ""]
         parts += _settings_table(one.config, usual)
-    parts += ["", "## The network", "", "`network.NAME` of every algorithm.", ""]
+    parts += ["", "## The network", "", "Settings of every algorithm, as `network.NAME`.", ""]
     parts += _settings_table(Network, {"other": Network()})
-    parts += ["", "## The training itself", ""]
+    parts += ["", "## The training file", ""]
     parts += [
-        "What else stands in the training's file, which `--render` shows. Options of `callsheet train` set it.",
+        "The remaining fields of the file that `--render` prints. Options of `callsheet train` set them.",
         "",
     ]
     parts += ["| field | default | meaning |", "|---|---|---|"]
