@@ -17,7 +17,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from callsheet.backends.kubernetes.backend import KubernetesBackend
-from callsheet.backends.kubernetes.render.environment import Wiring, expand
 from callsheet.backends.kubernetes.render.manifests import manifests, to_text
 from callsheet.backends.kubernetes.render.objects import render
 from callsheet.backends.kubernetes.render.patch import merge
@@ -126,9 +125,10 @@ def expanded(text: str, variables: dict[str, str]) -> str:
 
 @given(st.text(alphabet="$(){}ax", max_size=12), st.text(alphabet="$(){}ax", max_size=12))
 def test_no_dollar_of_a_user_is_lost_on_the_way(before: str, after: str) -> None:
-    wiring = Wiring(experiment({"name": "a", "command": ["x"]}))
-    container = wiring.experiment.spec.roles[0].group[0]
-    word = expand(wiring, f"{before}{{index}}{after}", container)
+    (job,) = of_kind(
+        render(experiment({"name": "a", "command": [f"{before}{{index}}{after}"]}), "r1", {}), "Job"
+    )
+    (word,) = job["spec"]["template"]["spec"]["containers"][0]["command"]
     assume("$(CALLSHEET_INDEX)" in word)  # else the braces around it made something else of it
     here = fill(parse(f"{before}{{index}}{after}", {}), lambda placeholder: "7")
     assert expanded(word, {"CALLSHEET_INDEX": "7"}) == here

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from callsheet.plan.model import EnvRef
 from callsheet.spec.experiment import Role
 from callsheet.spec.kubernetes import Volume, VolumeMount
 
@@ -27,6 +28,14 @@ class Addressing(Protocol):
     @property
     def keys(self) -> str:
         """Folder of the run's keys, as the processes see it."""
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """Variables that the backend adds to the contract's; yours win."""
+
+    @property
+    def template(self) -> TemplateSyntax | None:
+        """How replicas are made from one template for each role; None where each is made individually."""
 
     @property
     def avoid(self) -> frozenset[int]:
@@ -56,3 +65,19 @@ class Addressing(Protocol):
 
     def field(self, path: str, experiment: str, role: Role, index: int) -> str:
         """A field of the replica's pod, or what stands for it."""
+
+
+class TemplateSyntax(Protocol):
+    """How a template speaks of what differs between the replicas made from it, or changes when roles are scaled."""
+
+    def source(self, variable: str, role: Role) -> EnvRef | None:
+        """Where replicas find one of the contract's variables; None if the template holds its value."""
+
+    def host(self, role: str) -> str:
+        """Where peers reach the replica of a role that has their own index."""
+
+    def reference(self, variable: str) -> str:
+        """The value of another variable of the same container, inside a text."""
+
+    def literal(self, text: str) -> str:
+        """A user's text, kept from being expanded."""

@@ -38,12 +38,7 @@ class Endpoint:
 def chosen_ports(experiment: Experiment, avoid: frozenset[int]) -> dict[str, int]:
     """A port for every endpoint. Those without one get it from their name, so that it is the same everywhere and
     does not move when another endpoint is added."""
-    wanted = [
-        bind
-        for role in experiment.spec.roles
-        for container in role.group
-        for bind in (*container.binds, *container.exposes)
-    ]
+    wanted = [bind for role in experiment.spec.roles for container in role.group for bind in container.bound]
     ports = {bind.name: bind.port for bind in wanted if bind.port is not None}
     taken = set(ports.values()) | avoid
     for name in sorted(bind.name for bind in wanted if bind.port is None):
@@ -67,7 +62,7 @@ def endpoints(
         members = indexes[role.name]
         for container in role.group:
             exposed = {bind.name for bind in container.exposes}
-            for name in [bind.name for bind in (*container.binds, *container.exposes)]:
+            for name in [bind.name for bind in container.bound]:
                 table[name] = Endpoint(
                     name=name,
                     role=role.name,

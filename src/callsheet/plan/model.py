@@ -15,14 +15,18 @@ Policy = Literal["Always", "OnFailure", "Never"]
 
 @dataclass(frozen=True, slots=True)
 class EnvRef:
-    """A variable whose value the backend looks up when it starts the container."""
+    """A variable whose value is looked up when the container starts, and where."""
 
     variable: str
     """Name of the variable; with an empty `key`, a prefix for every key of the source."""
-    source: Literal["secret", "configmap"]
-    name: str
+    source: Literal["secret", "configmap", "field", "resource"]
+    """The last two are the pod's own; only templates refer to them."""
+    name: str = ""
+    """Of the Secret or ConfigMap, or of the container whose resource it is."""
     key: str = ""
+    """Key in it; path of the field; the resource."""
     optional: bool = False
+    divisor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,20 @@ class ContainerPlan:
     """Which of them are for people outside."""
     probe: ProbePlan | None = None
     gpus: int = 0
+    balanced: tuple[str, ...] = ()
+    """Endpoints whose `_ADDR` means any of the replicas behind them: a template cannot say "the one with my index,
+    modulo their number"."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerTemplate:
+    """One container of all replicas of a role, for a backend that makes them from one template.
+
+    It does not change when roles are scaled: what scaling changes is a reference."""
+
+    command: tuple[str, ...]
+    env: dict[str, str | EnvRef]
+    """Each variable's value, or where it comes from; every variable comes after those it refers to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +115,8 @@ class RolePlan:
     """The main one first."""
     replicas: tuple[Replica, ...]
     elastic: tuple[int, int] | None = None
+    template: tuple[ContainerTemplate, ...] = ()
+    """In the order of `containers`; empty where the backend makes each replica individually."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +165,7 @@ def _role(data: dict[str, Any]) -> RolePlan:
             "containers": tuple(_container(c) for c in data["containers"]),
             "replicas": tuple(replica_from_data(r) for r in data["replicas"]),
             "elastic": (elastic[0], elastic[1]) if elastic else None,
+            "template": tuple(_template(t) for t in data["template"]),
         }
     )
 
@@ -156,9 +177,15 @@ def _container(data: dict[str, Any]) -> ContainerPlan:
             **data,
             "env_refs": tuple(EnvRef(**ref) for ref in data["env_refs"]),
             "exposed": tuple(data["exposed"]),
+            "balanced": tuple(data["balanced"]),
             "probe": ProbePlan(**{**probe, "command": tuple(probe["command"])}) if probe else None,
         }
     )
+
+
+def _template(data: dict[str, Any]) -> ContainerTemplate:
+    env = {name: value if isinstance(value, str) else EnvRef(**value) for name, value in data["env"].items()}
+    return ContainerTemplate(tuple(data["command"]), env)
 
 
 def replica_from_data(data: dict[str, Any]) -> Replica:

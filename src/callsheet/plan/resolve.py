@@ -91,9 +91,10 @@ def _role(role: Role, context: Context) -> RolePlan:
             Replica(
                 index=index,
                 host=context.addressing.host(role.name, index),
-                containers=tuple(c.own(position, index) for c in containers),
+                containers=tuple(c.own(index) for c in containers),
             )
-            for position, index in enumerate(context.indexes[role.name])
+            for index in context.indexes[role.name]
         ),
         elastic=(role.scale.min, role.scale.max) if role.scale else None,
+        template=tuple(c.template() for c in containers) if context.addressing.template else (),
     )

@@ -137,6 +137,11 @@ class Container(ContainerFields):
     name: Label
     """The container's name, unique in its role; a DNS label."""
 
+    @property
+    def bound(self) -> list[Bind]:
+        """Everything that it listens on."""
+        return [*self.binds, *self.exposes]
+
 
 class Role(ContainerFields):
     """A kind of process. It has one container, given inline, or a group under `containers`."""

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from callsheet import contract
+
+if TYPE_CHECKING:
+    from callsheet.spec.experiment import Role
 
 MANAGER: Final = "callsheet"
 """Field manager of server-side apply, and the value of the managed-by label."""
@@ -20,9 +26,6 @@ OUTCOME: Final = "callsheet.dev/outcome"
 RESIZED: Final = "callsheet.dev/resized"
 """A pod's annotation for the moment at which the experiment got another size."""
 
-INDEX_OF_JOB: Final = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-FAILURES_OF_JOB: Final = "metadata.annotations['batch.kubernetes.io/job-index-failure-count']"
-INDEX_OF_STATEFUL_SET: Final = "metadata.labels['apps.kubernetes.io/pod-index']"
 
 ROOT: Final = "/callsheet"
 WORKDIR: Final = "/callsheet/workdir"
@@ -34,6 +37,25 @@ ADDRESSES_FILE: Final = "addresses.json"
 EXPERIMENT_FILE: Final = "experiment.json"
 """Key in the run's ConfigMap: the experiment as it was run, so that any client can scale it."""
 ADDRESSES: Final = f"{RUN_FOLDER}/{ADDRESSES_FILE}"
+
+
+class Owner(Enum):
+    """What makes the pods of a role: its kind, and the fields that hold a pod's index and its count of failures."""
+
+    JOB = (
+        "Job",
+        "metadata.annotations['batch.kubernetes.io/job-completion-index']",
+        "metadata.annotations['batch.kubernetes.io/job-index-failure-count']",
+    )
+    STATEFUL_SET = ("StatefulSet", "metadata.labels['apps.kubernetes.io/pod-index']", "")
+
+    def __init__(self, kind: str, index: str, failures: str) -> None:
+        self.kind, self.index, self.failures = kind, index, failures
+
+    @classmethod
+    def of(cls, role: Role) -> Owner:
+        """A StatefulSet for roles that never end."""
+        return cls.STATEFUL_SET if role.restart.policy == "Always" else cls.JOB
 
 
 def labels(experiment: str, run: str, role: str = "") -> dict[str, str]:
@@ -50,6 +72,11 @@ def selector(experiment: str, role: str = "") -> dict[str, str]:
 def config_map(experiment: str) -> str:
     """The run's ConfigMap: it holds everything that scaling changes, and owns the other objects."""
     return experiment
+
+
+def replicas_key(role: str) -> str:
+    """The key in the run's ConfigMap that holds a role's size."""
+    return f"{contract.REPLICAS}.{role}"
 
 
 def files(experiment: str) -> str:

@@ -38,6 +38,14 @@ class LocalAddressing:
     def keys(self) -> str:
         return self.layout.keys
 
+    @property
+    def env(self) -> Mapping[str, str]:
+        return {}
+
+    @property
+    def template(self) -> None:
+        return None
+
     @cached_property
     def capacity(self) -> Mapping[str, int]:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -105,7 +113,7 @@ class SharedHostAddressing(LocalAddressing):
         total = 0
         for role in self.experiment.spec.roles:
             for container in role.group:
-                for bind in (*container.binds, *container.exposes):
+                for bind in container.bound:
                     slots[bind.name] = total
                     total += role.most + SPARE
         return slots

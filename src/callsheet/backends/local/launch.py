@@ -48,12 +48,14 @@ def plan(experiment: Experiment, base: Path, sizes: Mapping[str, int] | None = N
 def check(experiment: Experiment, base: Path) -> None:
     """Say why this machine cannot run it, with nothing started."""
     planned = plan(experiment, base)
-    _refuse(check_machine(experiment, planned, _with_one_of_each(experiment, base), _gpus(planned)))
+    _refuse(check_machine(experiment, planned, _with_one_of_each(experiment, base, planned), _gpus(planned)))
     storage.look(planned.storage)
 
 
-def _with_one_of_each(experiment: Experiment, base: Path) -> Plan:
+def _with_one_of_each(experiment: Experiment, base: Path, planned: Plan) -> Plan:
     """The plan with no role empty: a role that is scaled up later must be able to start too."""
+    if all(role.replicas for role in planned.roles):
+        return planned
     sizes = {role.name: max(1, role.replicas) for role in experiment.spec.roles}
     return plan(experiment, base, sizes)
 
@@ -77,7 +79,7 @@ def launch(experiment: Experiment, base: Path, source: str, *, detach: bool) -> 
         options = _options(experiment, layout, base, blocks)
         planned = resolve(experiment, make_addressing(experiment, layout, options), run)
         gpus = _gpus(planned)
-        _refuse(check_machine(experiment, planned, _with_one_of_each(experiment, base), gpus))
+        _refuse(check_machine(experiment, planned, _with_one_of_each(experiment, base, planned), gpus))
         _write_folder(layout, experiment, planned, options, source)
         try:
             storage.begin(planned.storage, layout)

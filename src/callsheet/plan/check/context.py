@@ -47,7 +47,7 @@ class PlacedContainer:
     @property
     def bound(self) -> list[str]:
         """Endpoints that it listens on."""
-        return [bind.name for bind in (*self.container.binds, *self.container.exposes)]
+        return [bind.name for bind in self.container.bound]
 
     @property
     def label(self) -> str:

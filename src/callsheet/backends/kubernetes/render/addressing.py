@@ -1,14 +1,24 @@
-"""The addresses and paths of a cluster, for `callsheet plan --on kubernetes`: where a replica is found, where its files lie."""
+"""The addresses and paths of a cluster, and how its pod templates speak of what differs between replicas.
+
+A pod template is the same for all replicas of a role and must not change when a role is scaled. So what differs by
+replica comes from the pod's own fields, and what scaling changes from the run's ConfigMap.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
+from callsheet import contract
 from callsheet.backends.kubernetes import names
-from callsheet.backends.kubernetes.render.objects import storage_of
+from callsheet.plan.model import EnvRef
 from callsheet.spec.experiment import Experiment, Role
 from callsheet.spec.kubernetes import Volume, VolumeMount
+
+_DOLLARS = re.compile(r"\$+(?=\(|\Z)|\${2,}")
+"""Dollars that Kubernetes would take for an expression or for an escaped dollar, or that a placeholder may follow."""
 
 
 @dataclass(frozen=True)
@@ -17,26 +27,26 @@ class KubernetesAddressing:
 
     experiment: Experiment
     run: str
-
-    @property
-    def workdir(self) -> str:
-        return names.WORKDIR
+    workdir: str = names.WORKDIR
+    addresses: str = names.ADDRESSES
+    keys: str = names.KEYS
+    avoid: frozenset[int] = frozenset()
 
     @property
     def storage(self) -> str:
-        return storage_of(self.experiment, self.run)
+        storage = self.experiment.spec.storage
+        if not storage:
+            return ""
+        base = f"file://{names.STORAGE}" if urlsplit(storage).scheme == "pvc" else storage.rstrip("/")
+        return f"{base}/{self.experiment.name}/{self.run}"
 
     @property
-    def addresses(self) -> str:
-        return names.ADDRESSES
+    def env(self) -> Mapping[str, str]:
+        return {"HOME": "/tmp"}  # noqa: S108 - the one place that is writable by default
 
     @property
-    def keys(self) -> str:
-        return names.KEYS
-
-    @property
-    def avoid(self) -> frozenset[int]:
-        return frozenset()
+    def template(self) -> PodTemplateSyntax:
+        return PodTemplateSyntax(self.experiment.name)
 
     @property
     def capacity(self) -> Mapping[str, int]:
@@ -62,3 +72,32 @@ class KubernetesAddressing:
 
     def field(self, path: str, experiment: str, role: Role, index: int) -> str:
         return f"<{path}>"  # known to the pod alone
+
+
+@dataclass(frozen=True)
+class PodTemplateSyntax:
+    """``$(NAME)`` refers to a variable, and a doubled dollar is a dollar."""
+
+    experiment: str
+
+    def source(self, variable: str, role: Role) -> EnvRef | None:
+        owner = names.Owner.of(role)
+        if field := {contract.INDEX: owner.index, contract.ATTEMPT: owner.failures}.get(variable):
+            return EnvRef(variable, "field", key=field)
+        if variable == contract.REPLICAS:
+            return self._from_config_map(variable, names.replicas_key(role.name))
+        if variable in (contract.RUN, contract.STORAGE) or variable.endswith(f"_{contract.ENDPOINT_ALL}"):
+            return self._from_config_map(variable, variable)
+        return None
+
+    def _from_config_map(self, variable: str, key: str) -> EnvRef:
+        return EnvRef(variable, "configmap", names.config_map(self.experiment), key)
+
+    def host(self, role: str) -> str:
+        return names.host(self.experiment, role, self.reference(contract.INDEX))
+
+    def reference(self, variable: str) -> str:
+        return f"$({variable})"
+
+    def literal(self, text: str) -> str:
+        return _DOLLARS.sub(r"\g<0>\g<0>", text)

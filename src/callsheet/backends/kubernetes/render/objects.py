@@ -11,14 +11,15 @@ import json
 from collections.abc import Mapping
 from math import ceil
 from typing import Any
-from urllib.parse import urlsplit
 
 from callsheet import contract
 from callsheet.backends.kubernetes import names
-from callsheet.backends.kubernetes.render.environment import Wiring, all_key
-from callsheet.backends.kubernetes.render.network import exposure, network_policy, services
+from callsheet.backends.kubernetes.render.addressing import KubernetesAddressing
+from callsheet.backends.kubernetes.render.network import ingresses, network_policy, services
 from callsheet.backends.kubernetes.render.pod import PodRenderer
 from callsheet.backends.kubernetes.render.workdir import Folder, pack
+from callsheet.plan.model import Plan
+from callsheet.plan.resolve import resolve
 from callsheet.spec.experiment import Experiment, Role
 from callsheet.spec.quantity import parse_duration
 
@@ -29,19 +30,18 @@ def render(
     experiment: Experiment, run: str, folder: Folder, *, replicas: Mapping[str, int] | None = None
 ) -> list[Object]:
     """Every object of a run, in the order in which they are best created."""
-    wiring = Wiring(experiment)
-    sizes = {role.name: (replicas or {}).get(role.name, role.replicas) for role in experiment.spec.roles}
+    plan = resolve(experiment, KubernetesAddressing(experiment, run), run, replicas=replicas)
     parts = pack(experiment.name, folder)
-    pods = PodRenderer(wiring, run, parts, _version(experiment.spec.files))
+    pods = PodRenderer(experiment, plan, parts, _version(experiment.spec.files))
     labels = names.labels(experiment.name, run)
     objects = [
-        _config_map(wiring, run, sizes),
+        config_map(experiment, plan),
         *([_files(experiment, run)] if experiment.spec.files else []),
         *(part.manifest(labels) for part in parts),
-        *services(wiring, run),
-        *exposure(wiring, run),
-        network_policy(wiring, run),
-        *(_workload(pods, role, run, sizes[role.name]) for role in experiment.spec.roles),
+        *services(experiment, plan),
+        *ingresses(experiment, plan),
+        network_policy(experiment, plan),
+        *(_workload(pods, role) for role in experiment.spec.roles),
     ]
     namespace = experiment.metadata.namespace
     if namespace:
@@ -62,72 +62,29 @@ def _version(files: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(dict(files), sort_keys=True).encode()).hexdigest()[:10] if files else ""
 
 
-def _config_map(wiring: Wiring, run: str, sizes: Mapping[str, int]) -> Object:
-    """The ConfigMap that scaling rewrites: sizes, address lists, the address file; and what is the run's own."""
-    experiment = wiring.experiment
-    data = {contract.RUN: run}
-    storage = storage_of(experiment, run)
-    if storage:
-        data[contract.STORAGE] = storage
-    for role in experiment.spec.roles:
-        data[f"{contract.REPLICAS}.{role.name}"] = str(sizes[role.name])
-    addresses = {e: wiring.addresses(e, sizes[role.name]) for e, role in wiring.binders.items()}
-    for endpoint, found in addresses.items():
-        everyone = ",".join(found)
+def config_map(experiment: Experiment, plan: Plan) -> Object:
+    """What scaling rewrites: sizes, address lists, the address file; and what belongs to the run."""
+    data = {contract.RUN: plan.run}
+    if plan.storage:
+        data[contract.STORAGE] = plan.storage
+    for role in plan.roles:
+        data[names.replicas_key(role.name)] = str(len(role.replicas))
+    for name, endpoint in plan.address_book["endpoints"].items():
+        everyone = ",".join(endpoint["addresses"])
         # A variable that is too long would keep the pod from starting; the address file has no such limit.
-        data[all_key(endpoint)] = everyone if len(everyone) <= contract.LONGEST_VALUE else ""
+        key = contract.endpoint_variable(name, contract.ENDPOINT_ALL)
+        data[key] = everyone if len(everyone) <= contract.LONGEST_VALUE else ""
     data[names.EXPERIMENT_FILE] = experiment.model_dump_json(exclude_unset=True)
-    data[names.ADDRESSES_FILE] = json.dumps(_address_file(wiring, run, sizes, addresses))
+    data[names.ADDRESSES_FILE] = json.dumps(plan.address_book | {"generation": 0})
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": names.config_map(experiment.name), "labels": names.labels(experiment.name, run)},
+        "metadata": {
+            "name": names.config_map(plan.experiment),
+            "labels": names.labels(plan.experiment, plan.run),
+        },
         "data": data,
     }
-
-
-def _address_file(
-    wiring: Wiring, run: str, sizes: Mapping[str, int], addresses: Mapping[str, list[str]]
-) -> Object:
-    """The same shape as on a laptop."""
-    name = wiring.experiment.name
-    containers = {
-        bind.name: container.name
-        for role in wiring.experiment.spec.roles
-        for container in role.group
-        for bind in (*container.binds, *container.exposes)
-    }
-    return {
-        "experiment": name,
-        "run": run,
-        "roles": {
-            role: {
-                "replicas": size,
-                "indexes": list(range(size)),
-                "hosts": [names.host(name, role, i) for i in range(size)],
-            }
-            for role, size in sizes.items()
-        },
-        "endpoints": {
-            endpoint: {
-                "role": role.name,
-                "container": containers[endpoint],
-                "port": wiring.ports[endpoint],
-                "addresses": addresses[endpoint],
-            }
-            for endpoint, role in wiring.binders.items()
-        },
-        "generation": 0,
-    }
-
-
-def storage_of(experiment: Experiment, run: str) -> str:
-    """URL of the results as the pods see it; empty when there is none."""
-    storage = experiment.spec.storage
-    if not storage:
-        return ""
-    base = f"file://{names.STORAGE}" if urlsplit(storage).scheme == "pvc" else storage.rstrip("/")
-    return f"{base}/{experiment.name}/{run}"
 
 
 def _files(experiment: Experiment, run: str) -> Object:
@@ -139,22 +96,28 @@ def _files(experiment: Experiment, run: str) -> Object:
     }
 
 
-def _workload(pods: PodRenderer, role: Role, run: str, size: int) -> Object:
-    experiment = pods.experiment
+def _workload(pods: PodRenderer, role: Role) -> Object:
+    experiment, run, owner = pods.experiment, pods.plan.run, names.Owner.of(role)
+    size = len(pods.plan.role(role.name).replicas)
     metadata = {
         "name": names.workload(experiment.name, role.name),
         "labels": names.labels(experiment.name, run, role.name),
     }
-    if role.restart.policy == "Always":
-        spec = {
-            "serviceName": experiment.name,
-            "replicas": 0 if experiment.spec.lifecycle.suspend else size,
-            "podManagementPolicy": "Parallel",
-            "selector": {"matchLabels": names.selector(experiment.name, role.name)},
-            "template": pods.template(role, job=False),
+    if owner is names.Owner.JOB:
+        return {
+            "apiVersion": "batch/v1",
+            "kind": owner.kind,
+            "metadata": metadata,
+            "spec": _job(pods, role, size),
         }
-        return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": spec}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": _job(pods, role, size)}
+    spec = {
+        "serviceName": experiment.name,
+        "replicas": 0 if experiment.spec.lifecycle.suspend else size,
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": names.selector(experiment.name, role.name)},
+        "template": pods.template(role),
+    }
+    return {"apiVersion": "apps/v1", "kind": owner.kind, "metadata": metadata, "spec": spec}
 
 
 def _job(pods: PodRenderer, role: Role, size: int) -> Object:
@@ -179,7 +142,7 @@ def _job(pods: PodRenderer, role: Role, size: int) -> Object:
                 },
             ]
         },
-        "template": pods.template(role, job=True),
+        "template": pods.template(role),
     }
     if lifecycle.suspend:
         job["suspend"] = True

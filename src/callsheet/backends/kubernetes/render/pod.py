@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import ceil
 from typing import Any
 from urllib.parse import urlsplit
 
 from callsheet import contract
 from callsheet.backends.kubernetes import names
-from callsheet.backends.kubernetes.render.environment import Wiring, container_env, expand
 from callsheet.backends.kubernetes.render.patch import merge
 from callsheet.backends.kubernetes.render.workdir import Part
 from callsheet.errors import InvalidExperiment, Problem
-from callsheet.spec.experiment import Container, Role
+from callsheet.plan.model import ContainerPlan, ContainerTemplate, EnvRef, Plan
+from callsheet.spec.experiment import Container, Experiment, Role
 from callsheet.spec.quantity import parse_duration
 
 USER = 1000
@@ -24,27 +25,26 @@ Object = dict[str, Any]
 class PodRenderer:
     """Makes the pod of each role of one experiment."""
 
-    def __init__(self, wiring: Wiring, run: str, workdir: list[Part], version: str) -> None:
-        self.wiring = wiring
-        self.experiment = wiring.experiment
-        self.spec = wiring.experiment.spec
-        self.run = run
+    def __init__(self, experiment: Experiment, plan: Plan, workdir: list[Part], version: str) -> None:
+        self.experiment = experiment
+        self.spec = experiment.spec
+        self.plan = plan
         self.workdir = workdir
         """The ConfigMaps that hold the user's code; none when the image has it."""
         self.version = version
-        """Changes with the injected files: pods must be made anew to see them."""
+        """Changes with the injected files: only new pods see them."""
 
-    def template(self, role: Role, *, job: bool) -> Object:
+    def template(self, role: Role) -> Object:
         """The pod template of a role, the user's patch merged last."""
-        group = role.group
-        main, others = group[0], group[1:]
+        main, *sidecars = self._containers(role)
+        restart = "Never" if names.Owner.of(role) is names.Owner.JOB else "Always"
         annotations = dict(role.annotations) | ({"callsheet.dev/files": self.version} if self.version else {})
         template: Object = {
             "metadata": {
-                "labels": dict(role.labels) | names.labels(self.experiment.name, self.run, role.name)
+                "labels": dict(role.labels) | names.labels(self.experiment.name, self.plan.run, role.name)
             },
             "spec": {
-                "restartPolicy": "Never" if job else "Always",
+                "restartPolicy": restart,
                 "subdomain": self.experiment.name,
                 "enableServiceLinks": False,
                 "automountServiceAccountToken": False,
@@ -59,15 +59,14 @@ class PodRenderer:
                     "seccompProfile": {"type": "RuntimeDefault"},
                 },
                 **self._placement(role),
-                "containers": [self._container(role, main, job=job)],
+                "containers": [main],
                 "volumes": self._volumes(role),
             },
         }
         if annotations:
             template["metadata"]["annotations"] = annotations
-        if others:
-            beside = [self._container(role, c, job=job) | {"restartPolicy": "Always"} for c in others]
-            template["spec"]["initContainers"] = beside
+        if sidecars:
+            template["spec"]["initContainers"] = [made | {"restartPolicy": "Always"} for made in sidecars]
         if role.pod_patch:
             patch = role.pod_patch if {"spec", "metadata"} & set(role.pod_patch) else {"spec": role.pod_patch}
             template = merge(template, patch)
@@ -90,7 +89,14 @@ class PodRenderer:
         }
         return {key: value for key, value in found.items() if value}
 
-    def _container(self, role: Role, container: Container, *, job: bool) -> Object:
+    def _containers(self, role: Role) -> list[Object]:
+        planned = self.plan.role(role.name)
+        together = zip(role.group, planned.containers, planned.template, strict=True)
+        return [self._container(role, *container) for container in together]
+
+    def _container(
+        self, role: Role, container: Container, planned: ContainerPlan, template: ContainerTemplate
+    ) -> Object:
         image = container.image or self.spec.image
         if not image:
             raise InvalidExperiment(
@@ -105,22 +111,28 @@ class PodRenderer:
         made: Object = {"name": container.name, "image": image}
         if container.image_pull_policy:
             made["imagePullPolicy"] = container.image_pull_policy
-        for key, words in (("command", container.command), ("args", container.args)):
+        split = len(container.command)
+        for key, words in (("command", template.command[:split]), ("args", template.command[split:])):
             if words:
-                made[key] = [expand(self.wiring, word, container) for word in words]
+                made[key] = list(words)
         if self.workdir:
             made["workingDir"] = names.WORKDIR
-        made["env"] = container_env(self.wiring, role, container, job=job)
+        made["env"] = [
+            {
+                "name": name,
+                **({"value": value} if isinstance(value, str) else {"valueFrom": _value_from(value)}),
+            }
+            for name, value in template.env.items()
+        ]
         if container.env_from:
             made["envFrom"] = [source.model_dump(exclude_unset=True) for source in container.env_from]
-        ports = [bind.name for bind in (*container.binds, *container.exposes)]
-        if ports:
-            made["ports"] = [{"containerPort": self.wiring.ports[name]} for name in ports]
+        if planned.ports:
+            made["ports"] = [{"containerPort": port} for port in planned.ports.values()]
         resources = container.resources.model_dump(exclude_unset=True)
         if resources:
             made["resources"] = resources
         made["volumeMounts"] = self._mounts(container)
-        probe = self._probe(container, ports)
+        probe = self._probe(container, planned.ports)
         if probe:
             made["readinessProbe"] = probe
         made["securityContext"] = {
@@ -134,14 +146,15 @@ class PodRenderer:
                 made[key] = True
         return merge(made, container.container_patch) if container.container_patch else made
 
-    def _probe(self, container: Container, ports: list[str]) -> Object | None:
+    def _probe(self, container: Container, ports: Mapping[str, int]) -> Object | None:
         if container.readiness_probe is None:
             # The same question as on a laptop: does it listen where it said it would?
-            return {"tcpSocket": {"port": self.wiring.ports[ports[0]]}, "periodSeconds": 2} if ports else None
+            port = next(iter(ports.values()), None)
+            return {"tcpSocket": {"port": port}, "periodSeconds": 2} if port else None
         probe = container.readiness_probe.model_dump(exclude_unset=True)
         for action in ("httpGet", "tcpSocket"):
             if action in probe and isinstance(probe[action]["port"], str):
-                probe[action] = probe[action] | {"port": self.wiring.ports[probe[action]["port"]]}
+                probe[action] = probe[action] | {"port": ports[probe[action]["port"]]}
         return probe
 
     def _mounts(self, container: Container) -> list[Object]:
@@ -194,3 +207,13 @@ class PodRenderer:
             volumes.append({"name": "callsheet-storage", "persistentVolumeClaim": {"claimName": claim}})
         used = {mount.name for container in role.group for mount in container.volume_mounts}
         return volumes + [v.model_dump(exclude_unset=True) for v in self.spec.volumes if v.name in used]
+
+
+def _value_from(ref: EnvRef) -> Object:
+    if ref.source == "field":
+        return {"fieldRef": {"fieldPath": ref.key}}
+    if ref.source == "resource":
+        of: Object = {"containerName": ref.name} if ref.name else {}
+        return {"resourceFieldRef": of | {"resource": ref.key, "divisor": ref.divisor}}
+    kind = "secretKeyRef" if ref.source == "secret" else "configMapKeyRef"
+    return {kind: {"name": ref.name, "key": ref.key} | ({"optional": True} if ref.optional else {})}
