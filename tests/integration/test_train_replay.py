@@ -19,7 +19,7 @@ from callsheet.store import all_sets, open_store
 @pytest.mark.long
 def test_dqn_learns_from_two_shards_though_its_learner_and_a_shard_are_killed(folder: Path) -> None:
     wish = ["train", "dqn", "--env", "CartPole-v1", "--actors", "2", "--replay-shards", "2"]
-    # Chance gets 20; with unlucky settings it stays at 130 (docs/decisions/0063).
+    # Chance gets 20; with unlucky settings it stays at 130.
     wish += ["--stop-sampled", "150", "--stop-seconds", "240", "--checkpoint-every", "1"]
     name = done(*wish, "--evaluate-every", "0", "-d", "-o", "name").stdout.strip()
     run = backend("local").find(name)

@@ -23,14 +23,14 @@ def cells() -> dict[Key, Cell]:
 
 def _api_server() -> dict[str, Cell]:
     lines = "The run continues, and an attached client shows every line once and in order."
-    own = "The disk of the API server and of etcd is its operator's: from here it is a server that is away. See kill -9."
+    own = "The disks of the API server and of etcd are not ours. To Callsheet, this is a server that is down: see kill -9."
     store = "It does not use the run's store."
     client = Cell(lines, tests=(_PROXIED,))
     return {
-        "kill": Cell(f"Away for 20 s: {lines[0].lower()}{lines[1:]}", tests=(_OUTAGE,)),
+        "kill": Cell(f"Down for 20 s. {lines}", tests=(_OUTAGE,)),
         "stop": Cell(lines, tests=(_FROZEN,)),
         "lease": Cell(
-            "Controllers that lost their leadership start over and see the cluster as it is.",
+            "Controllers that lost their leadership start over with the cluster's current state.",
             tests=(
                 f"{_CLUSTER}test_faults.py::"
                 "test_controllers_begin_anew_after_an_outage_and_know_the_cluster_as_it_is",
@@ -45,12 +45,10 @@ def _api_server() -> dict[str, Cell]:
             fault: Cell(why_not=store)
             for fault in ("s3-500", "s3-503", "s3-slow", "s3-never", "s3-multipart")
         },
-        "clock": Cell(
-            why_not="Nothing of ours compares its clock with another: ages are counted where they are shown."
-        ),
-        "memory": Cell("As with kill -9, which is what the kernel sends.", tests=(_OUTAGE,)),
+        "clock": Cell(why_not="Callsheet never compares its clock with another."),
+        "memory": Cell("The same as kill -9, which is what the kernel sends.", tests=(_OUTAGE,)),
         "key": Cell(
-            "The cluster's own authority counts; a server that it has not signed is not spoken to.",
+            "The client only talks to a server whose certificate the cluster's own authority has signed.",
             tests=(
                 f"{_CLUSTER}test_backend_rights.py::"
                 "test_the_clusters_own_authority_counts_whatever_the_environment_says",
@@ -58,13 +56,13 @@ def _api_server() -> dict[str, Cell]:
         ),
         "corrupt": client,
         "oversize": Cell(
-            "A folder that does not fit into ConfigMaps is refused before anything is sent, with its biggest files.",
+            "A folder that does not fit into ConfigMaps is rejected before anything is sent; the error names its biggest files.",
             tests=(
                 "tests/unit/test_kubernetes_render.py::test_a_folder_that_is_too_large_names_its_biggest_files",
             ),
         ),
         "schema": Cell(
-            "The custom resource is accepted, and what it does not allow is refused, by a real API server.",
+            "A real API server accepts the custom resource, and rejects invalid experiments.",
             tests=(f"{_CLUSTER}test_crd_cluster.py",),
         ),
         "stalled": Cell(why_not=store),
@@ -72,15 +70,13 @@ def _api_server() -> dict[str, Cell]:
 
 
 def _node() -> dict[str, Cell]:
-    told = "Status says that the node does not answer; its replicas are back when it is, and no restart is counted."
-    process = "Faults of connections are those of the processes on it: see the columns of the data plane."
-    disk = "A kubelet evicts pods when its disk is full; an evicted replica comes back and counts no failure."
+    told = "`status` says that the node does not respond. Its replicas come back with it, and no restart is counted."
+    process = "Connections belong to the node's processes: see the data plane's columns."
+    disk = "The kubelet evicts pods when its disk is full. An evicted replica comes back, and no failure is counted."
     store = "A node does not use the store: the processes on it do."
     return {
-        "kill": Cell("It is noticed, and its pods run again when it is back.", tests=(_POWER,)),
-        "stop": Cell(
-            why_not="A machine that stands still for 10 s is not noticed by anybody but its processes' peers."
-        ),
+        "kill": Cell("The loss is noticed, and the node's pods run again when it is back.", tests=(_POWER,)),
+        "stop": Cell(why_not="Only the peers of its processes notice a machine that freezes for 10 s."),
         "lease": Cell(told, tests=(_CUT_OFF,)),
         "slow": Cell(why_not=process),
         "cut": Cell(why_not=process),
@@ -93,28 +89,28 @@ def _node() -> dict[str, Cell]:
             ),
         ),
         "read-only": Cell(
-            why_not="A node whose disk is read-only starts no pods: from here it is drained. See full disk."
+            why_not="A node with a read-only disk starts no pods. To Callsheet, it is drained: see full disk."
         ),
         **{
             fault: Cell(why_not=store)
             for fault in ("s3-500", "s3-503", "s3-slow", "s3-never", "s3-multipart")
         },
-        "clock": Cell(why_not="Its processes see the jump: see the columns of the data plane."),
+        "clock": Cell(why_not="Its processes see the jump: see the data plane's columns."),
         "memory": Cell(
-            "A replica that uses too much memory says so and fails the run.",
+            "`status` says that the replica ran out of memory, and the run fails.",
             tests=(
                 f"{_CLUSTER}test_backend_reasons.py::"
                 "test_a_replica_that_uses_too_much_memory_says_so_and_fails_the_run",
             ),
         ),
         "key": Cell(
-            why_not="A node's credentials are the cluster's. Pods have the run's key: see the data plane."
+            why_not="A node's credentials belong to the cluster. Pods have the run's key: see the data plane."
         ),
         "corrupt": Cell(why_not=process),
         "oversize": Cell(
-            "A replica that no node has room for says why it waits.",
+            "`status` says why a replica that fits on no node is waiting.",
             tests=(f"{_CLUSTER}test_backend_reasons.py::test_a_replica_that_cannot_start_says_why",),
         ),
-        "schema": Cell(why_not="A node reads nothing of ours."),
+        "schema": Cell(why_not="A node reads none of Callsheet's data."),
         "stalled": Cell(why_not=store),
     }

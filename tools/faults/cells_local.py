@@ -20,9 +20,9 @@ def cells() -> dict[Key, Cell]:
 
 
 def _supervisor() -> dict[str, Cell]:
-    gone = "Within 2 s no process of the run is left; its end is reported, and its logs are there."
-    stored = "The run ends as it would have, and all its results are in the store."
-    local = "It speaks with clients on this machine alone, over a Unix socket: there is no network that could be hurt."
+    gone = "Within 2 s no process of the run is left. The run is reported as failed, and its logs are kept."
+    stored = "The run ends as usual, and all its results are in the store."
+    local = "Clients use a Unix socket on the same machine; there is no network."
     return {
         "kill": Cell(
             gone,
@@ -32,21 +32,21 @@ def _supervisor() -> dict[str, Cell]:
             ),
         ),
         "stop": Cell(
-            "The run continues; a replica that died meanwhile is back within 20 s.", s.stopped, quick=True
+            "The run continues. A replica that died meanwhile is restarted within 20 s.",
+            s.stopped,
+            quick=True,
         ),
-        "lease": Cell(
-            why_not="It has no lease: nobody takes a run over from its supervisor on this machine."
-        ),
+        "lease": Cell(why_not="A supervisor has no lease; nothing takes over its run."),
         "slow": Cell(why_not=local),
         "cut": Cell(why_not=local),
         "one-way": Cell(why_not=local),
         "full-disk": Cell(
-            "Log lines are lost and counted; the run continues.",
+            "Log lines are dropped and counted. The run continues.",
             tests=("tests/integration/test_logs.py::test_a_full_disk_costs_log_lines_and_not_the_run",),
         ),
         "read-only": Cell(
-            "A place that cannot be written is said before anything starts. (A disk does not become read-only under it: "
-            "its logs are open.)",
+            "A folder that cannot be written is an error before anything starts. (A disk with open log files cannot become "
+            "read-only during a run.)",
             tests=(
                 "tests/integration/test_rare_moments.py::test_a_place_that_cannot_be_written_is_said_and_nothing_runs",
             ),
@@ -57,34 +57,34 @@ def _supervisor() -> dict[str, Cell]:
         "s3-never": Cell(stored, s.store(StoreScript("never"))),
         "s3-multipart": Cell(stored, s.multipart),
         "clock": Cell(
-            "A jump neither ends nor stalls a run.",
+            "The run neither ends nor stalls.",
             tests=("tests/integration/test_clock.py::test_a_clock_that_jumps_neither_ends_nor_stalls_a_run",),
         ),
         "memory": Cell(gone.replace("2 s", "10 s"), s.out_of_memory),
-        "key": Cell(why_not="It makes the run's key, and asks nobody for one."),
-        "corrupt": Cell("What is no request ends its connection and nothing else.", s.garbage),
-        "oversize": Cell("A line without an end costs nobody else an answer.", s.oversize),
+        "key": Cell(why_not="The supervisor creates the key."),
+        "corrupt": Cell(
+            "An invalid request closes its connection. Other connections are not affected.", s.garbage
+        ),
+        "oversize": Cell("An endless line does not affect other connections.", s.oversize),
         "schema": Cell(
-            why_not="It lives as long as its run, and reads nothing that another version has written."
+            why_not="A supervisor lives as long as its run, and reads nothing that another version wrote."
         ),
-        "stalled": Cell(
-            why_not="A run's folder belongs to one supervisor, and its copy in the store is its own."
-        ),
+        "stalled": Cell(why_not="A run's folder, and its copy in the store, belong to one supervisor."),
     }
 
 
 def _client() -> dict[str, Cell]:
-    prints = "It prints, and writes no file that anybody relies on."
-    store = "It does not use the store: the supervisor and the processes do."
-    lines = "Every line is shown once and in order, and the exit code is the run's."
+    prints = "A client writes no files that anything relies on."
+    store = "A client does not use the store; the supervisor and the processes do."
+    lines = "The client shows every line once and in order, and exits with the run's code."
     network = Cell(lines, tests=(_PROXIED,))
     return {
         "kill": Cell(
-            "On this machine the run ends with it, unless it was detached; on Kubernetes the run continues.",
+            "On this machine the run ends too, unless it was detached. On Kubernetes the run continues.",
             tests=(f"{_STOPPING}test_the_run_stops_when_the_program_that_started_it_goes_away", *_SURVIVES),
         ),
         "stop": Cell(lines, s.attached(s.stop_client)),
-        "lease": Cell(why_not="It has no lease: any number of clients may look at a run."),
+        "lease": Cell(why_not="A client has no lease; any number of clients can attach to a run."),
         "slow": network,
         "cut": network,
         "one-way": network,
@@ -95,20 +95,20 @@ def _client() -> dict[str, Cell]:
             for fault in ("s3-500", "s3-503", "s3-slow", "s3-never", "s3-multipart")
         },
         "clock": Cell(lines, s.attached(s.jump_client, faked=True)),
-        "memory": Cell("As with kill -9, which is what the kernel sends.", tests=_SURVIVES),
+        "memory": Cell("The same as kill -9, which is what the kernel sends.", tests=_SURVIVES),
         "key": Cell(
-            "Rejected credentials are reported in one sentence.",
+            "The client reports that its credentials were rejected.",
             tests=(f"{_CLUSTER}test_backend_rights.py::test_credentials_that_are_not_accepted_are_told_so",),
         ),
         "corrupt": network,
         "oversize": Cell(
-            "A flood of lines is thinned out and counted; the log has it all.",
+            "Some of the lines are skipped on screen and counted. The log has them all.",
             tests=(
                 "tests/integration/test_cli_run.py::test_a_flood_is_thinned_out_and_counted_and_the_log_has_it_all",
             ),
         ),
         "schema": Cell(
-            "A file of another version is refused with its place and what to write.",
+            "A file of another version is rejected, with its position and a fix.",
             tests=("tests/unit/test_load.py",),
         ),
         "stalled": Cell(why_not=store),

@@ -1,4 +1,4 @@
-"""What is too large is refused in a sentence by whoever makes it, before anything is sent."""
+"""Whoever creates something too large gets an error before anything is sent."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def parameters(setting: Setting) -> Measured:
 _TOLD = "tests/integration/test_told_why.py::"
 CELLS = {
     "actor": Cell(
-        "It ends with a sentence that says how large an item may be. Nothing durable is lost; the other actor notices "
-        "nothing. With smaller items it is back within 60 s.",
+        "The actor exits with an error that says how large an item may be. Nothing durable is lost, and the other actor is "
+        "not affected. Recovers within 60 s with smaller items.",
         other_schema(60, "may be kept", width=200_000),
     ),
     "learner": Cell(
-        "A batch that is too large is refused in a sentence that says what fits, whenever it is asked for.",
+        "A batch that is too large is refused, whenever it is requested, and the error says what fits.",
         tests=(
             f"{_TOLD}test_a_batch_that_is_too_large_is_refused_also_when_it_was_asked_for_before_the_first_item",
         ),
     ),
     "replay shard": Cell(
-        "A table that does not fit into memory refuses its first writer in a sentence, a queue a batch that it cannot "
-        "hold; both live on.",
+        "A table that does not fit into memory refuses its first writer, and a queue refuses a batch that it cannot hold. "
+        "Both keep running.",
         tests=(
             f"{_TOLD}test_more_items_than_a_queue_holds_are_refused_when_that_is_known",
             "tests/integration/test_replay.py::"
@@ -58,14 +58,14 @@ CELLS = {
         ),
     ),
     "parameter server": Cell(
-        "The error says what fits; readers keep the version that they have and get the next one.", parameters
+        "The error says what fits. Readers keep the version they have, and get the next one.", parameters
     ),
     "policy server": Cell(
-        "A request that is larger than a batch raises an error in its client before it is sent.",
+        "A request larger than a batch raises an error in the client before it is sent.",
         tests=(
             "tests/integration/test_policy.py::test_mistakes_in_a_request_are_told_before_it_is_sent",
             f"{_TOLD}test_a_policy_that_came_back_with_smaller_batches_says_so",
         ),
     ),
-    "evaluator": Cell(why_not="A verdict is two numbers."),
+    "evaluator": Cell(why_not="An evaluation is two numbers."),
 }
