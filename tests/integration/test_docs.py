@@ -139,6 +139,18 @@ def test_every_page_is_in_the_index() -> None:
     assert {path for path in ROOT.glob("docs/**/*.md") if path != index} <= listed
 
 
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/decisions/*.md")), ids=lambda page: page.name)
+def test_a_decision_has_a_status_a_date_and_three_sections(page: Path) -> None:
+    lines = page.read_text().splitlines()
+    assert lines[2] in ("- Status: accepted", "- Status: superseded"), lines[2]
+    assert re.fullmatch(r"- Date: \d{4}-\d\d-\d\d", lines[3]), lines[3]
+    assert [line for line in lines if line.startswith("## ")] == [
+        "## Context",
+        "## Decision",
+        "## Consequences",
+    ]
+
+
 def test_the_contract_page_names_every_variable_and_word() -> None:
     text = (ROOT / "docs" / "concepts" / "contract.md").read_text()
     names = [v for v in vars(contract).values() if isinstance(v, str) and v.startswith(contract.PREFIX)]
