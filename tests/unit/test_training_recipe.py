@@ -8,24 +8,24 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from callsheet.errors import UserError
 from callsheet.recipes.images import Images
-from callsheet.recipes.training import Wishes, experiment
+from callsheet.recipes.training import RecipeOptions, experiment
 from callsheet.rl.roles.learner import device
 from callsheet.rl.settings import Checkpoints, Training
 from callsheet.rl.spaces import Family
+from callsheet.spec.dump import to_data
 
 
 def roles(training: Training, **wishes: Any) -> dict[str, dict[str, Any]]:
-    found = yaml.safe_load(experiment(training, Wishes(**wishes)))
+    found = to_data(experiment(training, RecipeOptions(**wishes)))
     return {role["name"]: role for role in found["spec"]["roles"]}
 
 
 def images(training: Training, wish: Images, **wishes: Any) -> dict[str, str]:
     """The image that each role runs in."""
-    found = yaml.safe_load(experiment(training, Wishes(images=wish, **wishes)))["spec"]
+    found = to_data(experiment(training, RecipeOptions(images=wish, **wishes)))["spec"]
     usual = found.get("image", "")
     return {role["name"]: role.get("image", usual) for role in found["roles"]}
 

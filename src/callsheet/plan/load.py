@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TextIO
 
 from callsheet.errors import InvalidExperiment, Problem, UserError
-from callsheet.plan.check import DocumentInfo, check
+from callsheet.plan.check import DocumentInfo, check, check_experiment
 from callsheet.spec import tree
 from callsheet.spec.document import Built, build, is_ours
-from callsheet.spec.dump import dump
+from callsheet.spec.dump import dump, to_data, to_yaml
 from callsheet.spec.experiment import Experiment
 from callsheet.spec.overrides import Override, apply, parse_override
 from callsheet.spec.yamldoc import MAX_BYTES, Document, Unreadable, decode, read
@@ -87,6 +87,13 @@ def load(paths: Sequence[str], *, sets: Sequence[str] = (), stdin: TextIO | None
     if problems:
         raise InvalidExperiment(list(dict.fromkeys(problems)))
     return loaded
+
+
+def loaded_from_model(experiment: Experiment) -> Loaded:
+    """An experiment made in Python, for those who take loaded ones; its paths are relative to the current folder."""
+    if problems := check_experiment(experiment):
+        raise InvalidExperiment(problems)
+    return Loaded(experiment, Path.cwd(), "", to_yaml(experiment), tree.from_data(to_data(experiment)))
 
 
 def examine(document: Document, file: str) -> Built:

@@ -1,4 +1,4 @@
-"""Which image each role of a training runs in: PyTorch makes one large, and most roles do without it."""
+"""Which image each role of a training runs in: PyTorch makes an image large, and most roles do not need it."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ _WITHOUT_PICTURES = ("classic", "mujoco")
 
 @dataclass(frozen=True, kw_only=True)
 class Images:
-    """What is wished. Nothing, as on a laptop, gives no image."""
+    """Images that you ask for. Without any, as on a laptop, roles have none."""
 
     learner: str = ""
-    """For the learner, and for all roles that have no other."""
+    """For the learner, and for every role without another."""
     actors: str = ""
     """For actors, replay and evaluator."""
     registry: str = ""
-    """Where our own are, for what the two above leave open; perhaps with a path."""
+    """Where our own images are, for roles that the two above leave open; it may have a path."""
 
 
-def choose(wish: Images, training: Training, network: Network, gpus: int) -> dict[str, str]:
-    """The image of each role; empty where it is the learner's."""
-    slim, learner = _ours(wish.registry) if wish.registry else ("", "")
-    rest = wish.actors or ("" if wish.learner else slim)
+def choose_images(wanted: Images, training: Training, network: Network, gpus: int) -> dict[str, str]:
+    """The image of each role; empty if it is the learner's."""
+    slim, learner = _ours(wanted.registry) if wanted.registry else ("", "")
+    rest = wanted.actors or ("" if wanted.learner else slim)
     torch = _plays_with_torch(training, network)
     own = torch and training.inference == "local"
     return {
-        "learner": wish.learner or learner,
+        "learner": wanted.learner or learner,
         "replay": rest,
-        "actor": wish.actors if own else rest,
-        "evaluator": wish.actors if torch else rest,
-        "policy": "" if torch or gpus or wish.learner else slim,
+        "actor": wanted.actors if own else rest,
+        "evaluator": wanted.actors if torch else rest,
+        "policy": "" if torch or gpus or wanted.learner else slim,
     }
 
 

@@ -1,4 +1,4 @@
-"""A training as an experiment: the file that one would write by hand to run the built-in roles."""
+"""A training as an experiment: the one that you would write by hand to run the built-in roles."""
 
 from __future__ import annotations
 
@@ -10,10 +10,22 @@ import msgspec
 
 from callsheet import contract
 from callsheet.errors import UserError
-from callsheet.recipes.images import Images, choose
+from callsheet.recipes.images import Images, choose_images
 from callsheet.rl.algorithms import Algorithm, algorithm
 from callsheet.rl.settings import Training
-from callsheet.spec.dump import dump
+from callsheet.spec.experiment import (
+    Bind,
+    Experiment,
+    ExperimentSpec,
+    Expose,
+    Lifecycle,
+    Metadata,
+    Restart,
+    Role,
+    Scale,
+)
+from callsheet.spec.kubernetes import EnvVar, ResourceRequirements
+from callsheet.spec.quantity import parse_quantity
 
 FILE = "train.json"
 _LONGEST = 30
@@ -21,8 +33,8 @@ _LONGEST = 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
-    """How a training is to be run; what it learns is in its `Training`."""
+class RecipeOptions:
+    """How a training is run; what it learns is in its `Training`."""
 
     name: str = ""
     evaluator: bool = True
@@ -32,42 +44,35 @@ class Wishes:
     learner_cpus: str = ""
     actor_cpus: str = ""
     replay_shards: int = 1
-    """Processes that hold the replay together, for algorithms that have one."""
+    """Processes that share the replay, for algorithms that have one."""
     tensorboard: bool = False
 
 
-def experiment(training: Training, wishes: Wishes) -> str:
-    """The experiment as YAML. Every setting is in it: the file says all that the run depends on."""
+def experiment(training: Training, options: RecipeOptions) -> Experiment:
+    """The experiment. Every setting is in it: the file says everything that the run depends on."""
     if training.actors < 1:
         raise UserError(f"a training needs an actor, not {training.actors}", fix="--actors 2")
     chosen = algorithm(training.algorithm)
     settings = chosen.settings(training)
     whole = msgspec.structs.replace(training, settings=msgspec.to_builtins(settings))
-    images = choose(wishes.images, training, settings.network, wishes.gpus)
-    spec: dict[str, Any] = {}
-    if images["learner"]:
-        spec["image"] = images["learner"]
-    if wishes.storage:
-        spec["storage"] = wishes.storage
-    spec["files"] = {FILE: whole.encode()}
-    spec["roles"] = [_learner(chosen, wishes), _actor(training, wishes, images["actor"])]
+    images = choose_images(options.images, training, settings.network, options.gpus)
+    roles = [_learner(chosen, options), _actor(training, options, images["actor"])]
     if chosen.data == "replay":
-        spec["roles"].append(_replay(training, wishes, images["replay"]))
+        roles.append(_replay(training, options, images["replay"]))
     if training.inference == "central":
-        spec["roles"].append(_policy(chosen, wishes, images["policy"]))
-    if wishes.evaluator:
-        spec["roles"].append(_evaluator(images["evaluator"]))
-    if wishes.tensorboard:
-        spec["roles"].append(_role("tensorboard", "") | {"exposes": [{"name": "tensorboard"}]})
-    spec["lifecycle"] = {"success": ["learner"]}
-    return dump(
-        {
-            "apiVersion": contract.API_VERSION,
-            "kind": contract.KIND,
-            "metadata": {"name": wishes.name or default_name(training)},
-            "spec": spec,
-        }
+        roles.append(_policy(chosen, options, images["policy"]))
+    if options.evaluator:
+        roles.append(_role("evaluator", image=images["evaluator"], connects=["parameters", "evaluations"]))
+    if options.tensorboard:
+        roles.append(_role("tensorboard", exposes=[Expose(name="tensorboard")]))
+    given: dict[str, Any] = {"image": images["learner"], "storage": options.storage}
+    spec = ExperimentSpec(
+        **{key: value for key, value in given.items() if value},
+        files={FILE: whole.encode()},
+        roles=roles,
+        lifecycle=Lifecycle(success=["learner"]),
     )
+    return Experiment(metadata=Metadata(name=options.name or default_name(training)), spec=spec)
 
 
 def default_name(training: Training) -> str:
@@ -77,61 +82,70 @@ def default_name(training: Training) -> str:
     return words[:_LONGEST].strip("-")
 
 
-def _role(name: str, cpus: str, image: str = "") -> dict[str, Any]:
-    """What all have: a program, threads as many as it may use, and a way back after a failure."""
-    found: dict[str, Any] = {"name": name}
-    if image:
-        found["image"] = image
-    found["command"] = ["python", "-m", "callsheet.rl.roles", name, f"{{files.{FILE}}}"]
-    threads = str(max(1, int(_cores(cpus)))) if cpus else "1"
-    found["env"] = [{"name": "OMP_NUM_THREADS", "value": threads}]
-    if cpus:
-        found["resources"] = {"requests": {"cpu": cpus}}
-    found["restart"] = {"policy": "OnFailure", "limit": 20}
-    return found
+def _role(name: str, *, cpus: str = "", gpus: int = 0, image: str = "", **fields: Any) -> Role:
+    """What all roles have: a program, as many threads as it may use, and restarts after a failure."""
+    given = {
+        "image": image,
+        "command": ["python", "-m", "callsheet.rl.roles", name, f"{{files.{FILE}}}"],
+        "env": [EnvVar(name="OMP_NUM_THREADS", value=str(max(1, int(_cores(cpus)))))],
+        "resources": _resources(cpus, gpus),
+        "restart": Restart(policy="OnFailure", limit=20),
+    }
+    return Role(name=name, **({key: value for key, value in given.items() if value} | fields))
 
 
-def _learner(chosen: Algorithm, wishes: Wishes) -> dict[str, Any]:
-    found = _role("learner", wishes.learner_cpus)
+def _resources(cpus: str, gpus: int) -> ResourceRequirements | None:
+    given = {
+        "requests": {"cpu": cpus} if cpus else {},
+        "limits": {contract.GPU_RESOURCE: gpus} if gpus else {},
+    }
+    given = {key: value for key, value in given.items() if value}
+    return ResourceRequirements.model_validate(given) if given else None
+
+
+def _cores(cpus: str) -> float:
+    try:
+        return float(parse_quantity(cpus or "1"))
+    except ValueError:
+        raise UserError(f"{cpus!r} is not a number of CPUs", fix="write 4, 1.5 or 500m") from None
+
+
+def _learner(chosen: Algorithm, options: RecipeOptions) -> Role:
     data = "trajectories" if chosen.data == "rollouts" else "episodes"
-    found["binds"] = [{"name": data}, {"name": "parameters"}, {"name": "evaluations"}]
+    fields: dict[str, Any] = {"binds": [Bind(name=name) for name in (data, "parameters", "evaluations")]}
     if chosen.data == "replay":
-        found["connects"] = ["replay"]
-    if wishes.gpus:
-        found.setdefault("resources", {})["limits"] = {"nvidia.com/gpu": wishes.gpus}
-    return found
+        fields["connects"] = ["replay"]
+    return _role("learner", cpus=options.learner_cpus, gpus=options.gpus, **fields)
 
 
-def _actor(training: Training, wishes: Wishes, image: str) -> dict[str, Any]:
-    found = _role("actor", wishes.actor_cpus, image)
-    found["replicas"] = training.actors
-    if not algorithm(training.algorithm).in_step:
-        found["scale"] = {"min": 1, "max": max(64, training.actors)}
+def _actor(training: Training, options: RecipeOptions, image: str) -> Role:
+    chosen = algorithm(training.algorithm)
     if training.inference == "central":
-        found["connects"] = ["trajectories", "policy"]
-    elif algorithm(training.algorithm).data == "rollouts":
-        found["connects"] = ["trajectories", "parameters"]
+        connects = ["trajectories", "policy"]
+    elif chosen.data == "rollouts":
+        connects = ["trajectories", "parameters"]
     else:
-        found["connects"] = ["replay", "episodes", "parameters"]
-    return found
+        connects = ["replay", "episodes", "parameters"]
+    fields: dict[str, Any] = {"replicas": training.actors, "connects": connects}
+    if not chosen.in_step:
+        fields["scale"] = Scale(min=1, max=max(64, training.actors))
+    return _role("actor", cpus=options.actor_cpus, image=image, **fields)
 
 
-def _policy(chosen: Algorithm, wishes: Wishes, image: str) -> dict[str, Any]:
+def _policy(chosen: Algorithm, options: RecipeOptions, image: str) -> Role:
     """One server for all actors. Those that go in step, and those that learn from a replay, choose for themselves."""
     if chosen.in_step or chosen.data != "rollouts":
         raise UserError(f"{chosen.name} has no central inference", fix="use impala, or --inference local")
-    found = _role("policy", wishes.learner_cpus, image)
-    found["binds"] = [{"name": "policy"}]
-    found["connects"] = ["parameters"]
-    if wishes.gpus:
-        found.setdefault("resources", {})["limits"] = {"nvidia.com/gpu": 1}
-    return found
+    binds, gpus = [Bind(name="policy")], 1 if options.gpus else 0
+    return _role(
+        "policy", cpus=options.learner_cpus, gpus=gpus, image=image, binds=binds, connects=["parameters"]
+    )
 
 
-def _replay(training: Training, wishes: Wishes, image: str) -> dict[str, Any]:
-    """The replay's own program, told by the algorithm's settings. Every shard has its part of all numbers."""
+def _replay(training: Training, options: RecipeOptions, image: str) -> Role:
+    """The replay's own program, with the algorithm's settings. Every shard holds its share."""
     config = algorithm(training.algorithm).settings(training)
-    shards = wishes.replay_shards
+    shards = options.replay_shards
     if not 1 <= shards <= min(config.capacity, config.warmup):
         raise UserError(
             f"{config.capacity:,} transitions cannot be held by {shards} shards", fix="--replay-shards 1"
@@ -149,22 +163,7 @@ def _replay(training: Training, wishes: Wishes, image: str) -> dict[str, Any]:
     # Room for the batches that are asked for ahead, and for what all actors play in one turn.
     arguments["tolerance"] = max(4 * config.batch, 2 * ratio * turn) / shards
     arguments |= {"snapshot-every": training.checkpoints.every, "seed": training.seed}
-    found = _role("replay", "", image)
-    found["command"] = ["python", "-m", "callsheet.runtime.replay"]
+    command = ["python", "-m", "callsheet.runtime.replay"]
     for name, value in arguments.items():
-        found["command"] += [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)]
-    found["replicas"] = shards
-    found["binds"] = [{"name": "replay"}]
-    return found
-
-
-def _evaluator(image: str) -> dict[str, Any]:
-    found = _role("evaluator", "", image)
-    found["connects"] = ["parameters", "evaluations"]
-    return found
-
-
-def _cores(text: str) -> float:
-    from callsheet.spec.quantity import parse_quantity
-
-    return float(parse_quantity(text))
+        command += [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)]
+    return _role("replay", image=image, command=command, replicas=shards, binds=[Bind(name="replay")])

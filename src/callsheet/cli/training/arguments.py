@@ -10,7 +10,7 @@ import click
 from callsheet.errors import UserError
 
 if TYPE_CHECKING:
-    from callsheet.recipes.training import Wishes
+    from callsheet.recipes.training import RecipeOptions
     from callsheet.rl.settings import Training
 
 
@@ -63,12 +63,12 @@ def training_from(algorithm: str, on: str, given: dict[str, Any]) -> Training:
     )
 
 
-def experiment_options(on: str, given: dict[str, Any]) -> Wishes:
+def experiment_options(on: str, given: dict[str, Any]) -> RecipeOptions:
     """How the experiment around the training is set up."""
     from callsheet.recipes.images import Images
-    from callsheet.recipes.training import Wishes
+    from callsheet.recipes.training import RecipeOptions
 
-    return Wishes(
+    return RecipeOptions(
         name=given["name"],
         evaluator=given["evaluate_every"] > 0,
         storage=given["storage"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from importlib.util import find_spec
@@ -135,15 +134,16 @@ def command(
 
     from callsheet.cli.training import report
     from callsheet.recipes.training import experiment
+    from callsheet.spec.dump import to_yaml
 
     if settings:
         output.answer(report.settings_table(training))
         return 0
-    text = experiment(training, arguments.experiment_options(on, given))
+    made = experiment(training, arguments.experiment_options(on, given))
     if render:
-        output.answer(text)
+        output.answer(to_yaml(made))
         return 0
-    from callsheet.plan.load import load
+    from callsheet.plan.load import loaded_from_model
 
     if on == "local":
         _check_torch(training)
@@ -153,7 +153,7 @@ def command(
         how = "`callsheet stop`" if detach else "Ctrl-C"
         output.say(f"No --stop- option is given: it trains until {how}, and writes a checkpoint then.")
     return launch.launch(
-        load(["-"], stdin=io.StringIO(text)),
+        [loaded_from_model(made)],
         on,
         form,
         detach=detach,
