@@ -1,4 +1,4 @@
-"""Walks the corridor without exploration and tells the learner how well that went."""
+"""Walks the corridor without exploration and reports its return to the learner."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Learner:
         self.table = [[0.0, 0.0] for _ in range(LENGTH)]
         self.episodes: dict[int, int] = {}
         self.score = float("-inf")
-        self.told: set[int] = set()
+        self.notified: set[int] = set()
         self.lock = threading.Lock()
         self.finished = threading.Event()
 
@@ -40,12 +40,12 @@ class Learner:
     def note_told(self, receiver: int) -> None:
         """Somebody knows that it is over; when everybody does, it is."""
         with self.lock:
-            self.told.add(receiver)
-            if len(self.told) == len(nodes()) - 1:
+            self.notified.add(receiver)
+            if len(self.notified) == len(nodes()) - 1:
                 self.finished.set()
 
     def learn(self, episode: list[list[Any]]) -> None:
-        """Q-learning, the last step first, so that news from the far end travels at once."""
+        """Q-learning, last step first, so that rewards propagate in one pass."""
         for place, action, reward, after in reversed(episode):
             ahead = max(self.table[after]) if after < LENGTH else 0.0
             self.table[place][action] += 0.1 * (reward + 0.99 * ahead - self.table[place][action])

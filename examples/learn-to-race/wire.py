@@ -39,5 +39,5 @@ class Connection:
                 pass
             self.lines = None
             if time.monotonic() > give_up:
-                raise SystemExit(f"nobody answered at {self.peer} for {self.patience:g} s")
+                raise SystemExit(f"no answer from {self.peer} for {self.patience:g} s")
             time.sleep(0.2)

@@ -1,7 +1,7 @@
-"""A learner in plain NumPy: it reads batches of rollouts, follows the policy gradient, and publishes what it learned.
+"""A learner in plain NumPy: it reads batches of rollouts, follows the policy gradient, and publishes its parameters.
 
-The problem: of three actions one is right, and which one depends on the observation. A random policy is right in a
-third of all cases; this one is done when it is right in 90 of 100.
+One of three actions is right, depending on the observation. A random policy is right a third of the time; training
+stops at 90 %.
 """
 
 import numpy as np
@@ -12,13 +12,13 @@ ROLLOUTS, RATE, GOAL = 16, 2.0, 0.9
 
 
 def gradient(weights, batch):
-    """How each weight should change so that rewarded actions become more likely."""
+    """The policy gradient: how to change each weight so that rewarded actions become more likely."""
     observations, actions, rewards = batch["observation"], batch["action"], batch["reward"]
     scores = observations @ weights
-    chances = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    chances /= chances.sum(axis=-1, keepdims=True)
+    probabilities = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    probabilities /= probabilities.sum(axis=-1, keepdims=True)
     chosen = np.eye(weights.shape[1], dtype="f4")[actions]
-    advantage = (rewards - rewards.mean())[..., None] * (chosen - chances)
+    advantage = (rewards - rewards.mean())[..., None] * (chosen - probabilities)
     return np.einsum("ntd,nta->da", observations, advantage) / rewards.size
 
 
@@ -38,8 +38,8 @@ def main():
             reader.version = version
             right += (float(batch["reward"].mean()) - right) / 10
             if version % 25 == 0:
-                print(f"version {version}: right in {right:.0%}", flush=True)
-        print(f"learned after {version} updates: right in {right:.0%}", flush=True)
+                print(f"version {version}: {right:.0%} right", flush=True)
+        print(f"done after {version} updates: {right:.0%} right", flush=True)
 
 
 if __name__ == "__main__":

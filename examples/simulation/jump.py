@@ -19,7 +19,7 @@ def main() -> None:
     options = parser.parse_args()
     book = {"": options.address} if options.address else web.addresses(options.addresses)
     if not book:
-        sys.exit("nobody to ask: name addresses, or a run's address book with --addresses FILE")
+        sys.exit("no addresses: pass some, or a run's address file with --addresses FILE")
 
     silent = 0
     for endpoint, found in sorted(book.items()):

@@ -75,8 +75,8 @@ def serve(policy: Policy, replay: zmq.Socket, parameters: zmq.Socket, updates: i
     poller = zmq.Poller()
     poller.register(replay, zmq.POLLIN)
     poller.register(parameters, zmq.POLLIN)
-    told = False
-    while not told:
+    done = False
+    while not done:
         ready = dict(poller.poll())
         if replay in ready:
             episodes = json.loads(replay.recv())
@@ -87,13 +87,13 @@ def serve(policy: Policy, replay: zmq.Socket, parameters: zmq.Socket, updates: i
             replay.send_json({"received": len(episodes)})
         if parameters in ready:
             parameters.recv()
-            told = policy.version >= updates
-            parameters.send_json({"version": policy.version, "numbers": policy.numbers, "done": told})
+            done = policy.version >= updates
+            parameters.send_json({"version": policy.version, "numbers": policy.numbers, "done": done})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--updates", type=int, default=200, help="end after so many updates")
+    parser.add_argument("--updates", type=int, default=200, help="stop after this many updates")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     policy = Policy()

@@ -25,8 +25,8 @@ class Learner:
         self.steps = steps
         self.collected = 0
         self.last_sequence: dict[str, int] = {}
-        """By sender: an actor that starts again has a new sender id, so its numbers may begin anew."""
-        self.told: set[str] = set()
+        """By sender: a restarted actor has a new sender id, so its numbers start over."""
+        self.notified: set[str] = set()
         self.started = time.monotonic()
 
     @property
@@ -42,7 +42,7 @@ class Learner:
             if self.collected % max(1, self.steps // 10) == 0:
                 self.report()
         if self.done:
-            self.told.add(sender)
+            self.notified.add(sender)
         return {"model": self.collected // TRAJECTORIES_PER_MODEL, "done": self.done}
 
     def report(self) -> None:
@@ -57,7 +57,9 @@ class Learner:
 def serve(learner: Learner, socket: zmq.Socket) -> None:
     """Answer until enough is collected, then a moment longer, so that every actor hears that it is over."""
     farewell = None
-    while farewell is None or (time.monotonic() < farewell and learner.told != set(learner.last_sequence)):
+    while farewell is None or (
+        time.monotonic() < farewell and learner.notified != set(learner.last_sequence)
+    ):
         if socket.poll(timeout=100):
             socket.send_json(learner.answer(read(socket)))
         if learner.done and farewell is None:
@@ -78,7 +80,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--port", type=int, default=10001, help="listen on this port of all addresses")
     parser.add_argument("--bind", metavar="HOST:PORT", help="listen here instead")
-    parser.add_argument("--steps", type=int, default=3000, help="end after so many trajectories")
+    parser.add_argument("--steps", type=int, default=3000, help="stop after this many trajectories")
     options = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))

@@ -47,7 +47,7 @@ def test_a_learner_and_actors_of_ones_own_learn_across_nodes(
     example = str(EXAMPLES / "own" / "experiment.yaml")
     done = callsheet(namespace, "run", "-f", example, "--set", f"image={image}")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"learned after \d+ updates: right in 90%", done.stdout)
+    assert re.search(r"done after \d+ updates: 90% right", done.stdout)
 
 
 def test_containers_of_one_pod_with_different_users_exchange_memory(begin: Begin) -> None:

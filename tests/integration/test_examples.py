@@ -332,7 +332,7 @@ def test_the_symphony_programs_run_by_hand_and_show_their_progress(hands: Termin
 
 def test_a_learner_and_actors_of_ones_own_learn(callsheet: Callsheet) -> None:
     output = callsheet("run", "-f", str(EXAMPLES / "own" / "experiment.yaml"))
-    assert re.search(r"learned after \d+ updates: right in 90%", output)
+    assert re.search(r"done after \d+ updates: 90% right", output)
 
 
 def test_the_page_about_them_shows_these_very_programs() -> None:
