@@ -82,9 +82,9 @@ EXIT_MISTAKE: Final = 2
 """The file, a flag or a name is wrong; nothing was started."""
 EXIT_SUPERVISOR_LOST: Final = 70
 """The supervisor was killed, or Callsheet itself broke a promise."""
-EXIT_HOPELESS: Final = 78
-"""A replica found a problem that no restart can fix, such as an invalid setting. Where its policy is
-`OnFailure` it has failed at once."""
+EXIT_CONFIG: Final = 78
+"""A replica found a problem that no restart can fix, such as an invalid setting: EX_CONFIG of sysexits. Under the
+policy `OnFailure` it fails immediately."""
 EXIT_DEADLINE: Final = 124
 """The run's deadline passed."""
 EXIT_CANNOT_START: Final = 127

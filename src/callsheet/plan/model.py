@@ -130,6 +130,7 @@ class Plan:
     """URL of the run's results; empty when there is none."""
     roles: tuple[RolePlan, ...]
     success: tuple[str, ...]
+    """The roles that the file names; what none means is a rule of `lifecycle`."""
     max_restarts: int | None
     deadline: float | None
     """Seconds."""

@@ -40,7 +40,7 @@ def resolve(
         workdir=addressing.workdir,
         storage=addressing.storage,
         roles=tuple(_role(role, context) for role in spec.roles),
-        success=tuple(lifecycle.success or [r.name for r in spec.roles if r.restart.policy != "Always"]),
+        success=tuple(lifecycle.success),
         max_restarts=lifecycle.max_restarts,
         deadline=parse_duration(lifecycle.deadline) if lifecycle.deadline else None,
         address_book=address_book(experiment, run, table, addressing, indexes),

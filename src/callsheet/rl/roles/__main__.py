@@ -39,7 +39,7 @@ def main() -> int:
             finished = True
     except CallsheetError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
-        return contract.EXIT_HOPELESS if isinstance(error, Misconfigured) else error.exit_code
+        return contract.EXIT_CONFIG if isinstance(error, Misconfigured) else error.exit_code
     return contract.EXIT_OK if finished else contract.EXIT_STOPPED
 
 

@@ -233,7 +233,7 @@ def _why_failed(replica: ReplicaStatus, role: Object, pod: Object | None) -> str
         main = reasons.containers_of(pod["status"])[0]
         how = reasons.ended(main, _memory(pod))
         last = reasons.terminated(main)
-        if last and policy(role) == "OnFailure" and reasons.exit_code(last) == contract.EXIT_HOPELESS:
+        if last and policy(role) == "OnFailure" and reasons.exit_code(last) == contract.EXIT_CONFIG:
             return f"{how}; a restart would not mend it: see its log"
     if policy(role) == "Never":
         return f"{how}; its restart policy is Never"

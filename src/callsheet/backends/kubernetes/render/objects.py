@@ -137,7 +137,7 @@ def _job(pods: PodRenderer, role: Role, size: int) -> Object:
                     "onExitCodes": {
                         "containerName": role.group[0].name,
                         "operator": "In",
-                        "values": [contract.EXIT_HOPELESS],
+                        "values": [contract.EXIT_CONFIG],
                     },
                 },
             ]

@@ -25,6 +25,7 @@ from callsheet.backends.local.supervisor.results import Results, is_remote
 from callsheet.backends.local.supervisor.run import RunState
 from callsheet.descriptors import raise_descriptor_limit
 from callsheet.errors import CallsheetError
+from callsheet.lifecycle.verdict import Verdict
 from callsheet.plan.model import plan_from_data
 
 STATUS_PAUSE = 0.2
@@ -86,7 +87,7 @@ class Supervisor:
         self._stop("the program that started it went away", contract.EXIT_STOPPED)
 
     def _stop(self, reason: str, code: int) -> None:
-        self.run.stop("Stopped", reason, code)
+        self.run.stop(Verdict("Stopped", reason, code))
 
     def _tell_parent(self, message: dict[str, Any]) -> None:
         fd = self.options["ready"]

@@ -1,13 +1,14 @@
-"""One container of one replica on this machine: a process, its output, and what was to happen to it."""
+"""One container of one replica on this machine: its process, its output and its pending timers."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
+import time
 from dataclasses import dataclass, field
 
 from callsheet.backends.local.supervisor.capture import Capture, LogFile
 from callsheet.backends.status import ContainerStatus
+from callsheet.lifecycle.restart import Ended, Tally, describe_exit, shell_code
 from callsheet.plan.model import ContainerPlan, ReplicaContainer
 
 
@@ -22,10 +23,13 @@ class ContainerRun:
     started: float = 0.0
     ready: bool = False
     restarts: int = 0
+    """How often it alone was restarted, beside its main container."""
+    tally: Tally = field(default_factory=Tally)
     exit_code: int | None = None
     error: str = ""
-    no_because: str = ""
-    """Why its probe last said no."""
+    """Why its program could not be started."""
+    probe_failure: str = ""
+    """Why its probe last failed."""
     capture: Capture | None = None
     probe: asyncio.Task[None] | None = None
     timers: list[asyncio.TimerHandle] = field(default_factory=list)
@@ -35,8 +39,14 @@ class ContainerRun:
         """Port by endpoint, as this replica has them."""
         return self.plan.ports | self.own.ports
 
-    def forget_timers(self) -> None:
-        """What was to happen to the old process must not happen to the next."""
+    def ended(self, *, requested: bool = False) -> Ended:
+        """How its process ended just now."""
+        code = self.exit_code or 0
+        how = self.error or describe_exit(code)
+        return Ended(shell_code(code), how, time.monotonic() - self.started, requested=requested)
+
+    def cancel_timers(self) -> None:
+        """What was due for the old process must not happen to the next."""
         for timer in self.timers:
             timer.cancel()
         self.timers.clear()
@@ -57,20 +67,3 @@ class ContainerRun:
             log_error=self.log.error,
             last_line=self.log.last_line(),
         )
-
-
-def describe_exit(code: int | None) -> str:
-    """How a process ended, for a person: ``exit code 3`` or ``killed by SIGKILL``."""
-    if code is None:
-        return "still running"
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"killed by signal {-code}"
-
-
-def shell_code(code: int) -> int:
-    """The exit code a shell would show: 128 + n for signal n."""
-    return code if code >= 0 else 128 - code

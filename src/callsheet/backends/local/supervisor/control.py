@@ -19,6 +19,7 @@ from callsheet import contract
 from callsheet.backends.local.supervisor import strays
 from callsheet.backends.local.supervisor.run import RunState
 from callsheet.errors import CallsheetError, RetryError, UserError
+from callsheet.lifecycle.verdict import Verdict
 from callsheet.plan.model import plan_from_data
 
 LONGEST_LINE = 512 * 1024 * 1024
@@ -122,7 +123,7 @@ class ControlServer:
     def _stop(self, request: Request) -> None:
         reason = request.get("reason") or "stopped by its owner"
         code = int(request.get("code") or contract.EXIT_STOPPED)
-        self._run.stop("Stopped", reason, code, kill=bool(request.get("kill")))
+        self._run.stop(Verdict("Stopped", reason, code), kill=bool(request.get("kill")))
 
     def _restart(self, request: Request) -> list[str]:
         if self._run.outcome:

@@ -13,9 +13,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from callsheet.backends.local.supervisor.container import describe_exit
 from callsheet.backends.local.supervisor.listening import can_connect, is_listening, listeners
 from callsheet.backends.local.supervisor.processes import Processes
+from callsheet.lifecycle.restart import describe_exit
 from callsheet.plan.model import ProbePlan
 
 FASTEST, SLOWEST = 0.02, 0.25

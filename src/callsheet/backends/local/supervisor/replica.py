@@ -1,7 +1,7 @@
-"""One replica: its containers, how they start and end, and when they are started again.
+"""One replica: starts and stops its containers, and restarts them as the lifecycle's rules say.
 
 The first container is the main one: when it ends, the replica has ended and the others are stopped. One of the
-others that ends while the main one runs is started again. The others start first.
+others that ends while the main one runs is restarted. The others start first.
 """
 
 from __future__ import annotations
@@ -14,15 +14,12 @@ from typing import Literal, Protocol
 from callsheet import contract
 from callsheet.backends.local.supervisor import strays
 from callsheet.backends.local.supervisor.capture import Capture, LogFile
-from callsheet.backends.local.supervisor.container import ContainerRun, describe_exit
+from callsheet.backends.local.supervisor.container import ContainerRun
 from callsheet.backends.local.supervisor.processes import Processes
 from callsheet.backends.local.supervisor.readiness import PortWatch, watch_probe
 from callsheet.backends.status import Phase, ReplicaStatus
+from callsheet.lifecycle.restart import Failed, Finished, RestartRules, Tally, after_exit, after_sidecar_exit
 from callsheet.plan.model import Replica, RolePlan
-
-FIRST_DELAY, LONGEST_DELAY = 0.25, 30.0
-STEADY = 60.0
-"""Seconds after which a replica counts as healthy: its next failure is answered without delay again."""
 
 
 class Host(Protocol):
@@ -41,8 +38,11 @@ class Host(Protocol):
     def changed(self) -> None:
         """Something that the status shows has changed."""
 
-    def may_restart(self) -> bool:
-        """Whether the run's budget allows one more restart; takes it."""
+    def budget_left(self) -> int | None:
+        """Restarts after failures that the run may still use; None when unlimited."""
+
+    def spend(self, restarts: int) -> None:
+        """Take restarts from the run's budget."""
 
 
 class ReplicaRun:
@@ -55,15 +55,13 @@ class ReplicaRun:
         self.phase: Phase = "Pending"
         self.reason = ""
         self.attempt = 0
-        self.failures = 0
+        self.tally = Tally()
         self.started = 0.0
         self.started_wall = 0.0
-        self.exit_code: int | None = None
         self.gpus: tuple[str, ...] = ()
         self.goal: Literal["run", "restart", "stop"] = "run"
         self.leaving = False
         """Scaled away: it is forgotten once it has ended."""
-        self._in_a_row = 0
         self._retry: asyncio.TimerHandle | None = None
         self.containers = [
             ContainerRun(
@@ -106,7 +104,7 @@ class ReplicaRun:
         self._settle()
 
     def _start_container(self, container: ContainerRun) -> None:
-        container.forget_timers()
+        container.cancel_timers()
         container.ready, container.exit_code, container.error = False, None, ""
         container.started = time.monotonic()
         container.log.end_line()
@@ -146,7 +144,7 @@ class ReplicaRun:
             self._settle()
 
         def refused(why: str) -> None:
-            container.no_because = why
+            container.probe_failure = why
 
         if container.plan.probe:
             watching = watch_probe(
@@ -173,7 +171,7 @@ class ReplicaRun:
                 waited = f"({time.monotonic() - container.started:.0f} s)"
                 which = f"{container.plan.name}: " if len(self.containers) > 1 else ""
                 if container.plan.probe:
-                    why = f": {container.no_because}" if container.no_because else ""
+                    why = f": {container.probe_failure}" if container.probe_failure else ""
                     return f"{which}its readiness probe has not answered yes yet {waited}{why}"
                 silent = self.host.ports.silent(container)
                 ports = ", ".join(
@@ -183,16 +181,14 @@ class ReplicaRun:
         return ""
 
     def _ended(self, container: ContainerRun, code: int) -> None:
-        container.forget_timers()
+        container.cancel_timers()
         self.host.ports.forget(container)
         container.pid, container.ready, container.exit_code = 0, False, code
         if container.capture:
             container.capture.finish()
             container.capture = None
         if container is self.main:
-            if self.phase != "Stopping":
-                self.phase = "Stopping"
-                self.exit_code = code
+            self.phase = "Stopping"
             self._end_processes(kill=False)
         elif self.phase != "Stopping":
             self._restart_beside(container)
@@ -202,15 +198,13 @@ class ReplicaRun:
         self.host.changed()
 
     def _restart_beside(self, container: ContainerRun) -> None:
-        """One of the others ended while the main one runs: it comes back, the replica goes on."""
+        """One of the others ended while the main one runs: it alone is restarted."""
         container.restarts += 1
-        lived = time.monotonic() - container.started
-        delay = (
-            FIRST_DELAY if lived > STEADY else min(FIRST_DELAY * 2 ** (container.restarts - 1), LONGEST_DELAY)
-        )
-        how = container.error or describe_exit(container.exit_code)
-        self.reason = f"{container.plan.name} ended ({how}) and is started again in {delay:g} s"
-        container.timers.append(self.host.loop.call_later(delay, lambda: self._start_again_beside(container)))
+        again = after_sidecar_exit(container.ended(), container.tally)
+        container.tally = again.tally
+        self.reason = f"{container.plan.name} ended ({again.why}) and will be restarted in {again.delay:g} s"
+        timer = self.host.loop.call_later(again.delay, lambda: self._start_again_beside(container))
+        container.timers.append(timer)
         self._settle()
 
     def _start_again_beside(self, container: ContainerRun) -> None:
@@ -239,7 +233,7 @@ class ReplicaRun:
         processes = self.host.processes
         for container in self.containers:
             if not container.pid:
-                container.forget_timers()
+                container.cancel_timers()
             elif kill:
                 processes.kill(container.pid)
             else:
@@ -251,45 +245,31 @@ class ReplicaRun:
         """All its processes are gone: decide what comes next."""
         if self.goal == "stop":
             self.phase, self.reason = "Stopped", ""
-        elif self.goal == "restart":
-            self.goal = "run"
-            self._again()
         else:
-            self._decide(self.exit_code or 0)
+            requested, self.goal = self.goal == "restart", "run"
+            self._decide(requested=requested)
         if self.over:
             for container in self.containers:
                 container.log.close()
 
-    def _decide(self, code: int) -> None:
-        policy = self.role.policy
-        how = self.main.error or describe_exit(code)
-        if code == 0 and policy != "Always":
+    def _decide(self, *, requested: bool) -> None:
+        rules = RestartRules(self.role.policy, self.role.limit)
+        decision = after_exit(
+            self.main.ended(requested=requested), rules, self.tally, self.host.budget_left()
+        )
+        if isinstance(decision, Finished):
             self.phase, self.reason = "Succeeded", ""
-            return
-        if code != 0:
-            if policy == "Never":
-                self._fail(f"{how}; its restart policy is Never")
+        elif isinstance(decision, Failed):
+            self.phase, self.reason = "Failed", decision.reason
+        else:
+            self.host.spend(decision.tally.failures - self.tally.failures)
+            self.tally = decision.tally
+            if decision.delay == 0:
+                self._again()
                 return
-            if policy == "OnFailure" and code == contract.EXIT_HOPELESS:
-                self._fail(f"{how}; a restart would not mend it: see its log")
-                return
-            if self.failures >= self.role.limit:
-                self._fail(f"{how}; it was started again {_times(self.failures)}, its limit")
-                return
-            if not self.host.may_restart():
-                self._fail(f"{how}; the run's budget of restarts (lifecycle.maxRestarts) is used up")
-                return
-            self.failures += 1
-        self._in_a_row = 0 if time.monotonic() - self.started > STEADY else self._in_a_row
-        delay = min(FIRST_DELAY * 2**self._in_a_row, LONGEST_DELAY)
-        self._in_a_row += 1
-        self.phase = "Pending"
-        count = f" (restart {self.failures} of {self.role.limit})" if code else ""
-        self.reason = f"{how}; started again in {delay:g} s{count}"
-        self._retry = self.host.loop.call_later(delay, self._again)
-
-    def _fail(self, reason: str) -> None:
-        self.phase, self.reason = "Failed", reason
+            self.phase = "Pending"
+            self.reason = f"{decision.why}; restarts in {decision.delay:g} s"
+            self._retry = self.host.loop.call_later(decision.delay, self._again)
 
     def _again(self) -> None:
         self.attempt += 1
@@ -305,13 +285,9 @@ class ReplicaRun:
             phase=self.phase,
             ready=self.phase == "Running",
             attempt=self.attempt,
-            restarts=self.failures + sum(c.restarts for c in self.containers),
+            restarts=self.tally.failures + sum(c.restarts for c in self.containers),
             reason=self.reason or self.waiting_for(),
             started=self.started_wall,
             uptime=time.monotonic() - self.started if alive else 0.0,
             containers=[c.status() for c in self.containers],
         )
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from callsheet import contract
-from callsheet.backends.local.supervisor.container import ContainerRun, shell_code
+from callsheet.backends.local.supervisor.container import ContainerRun
 from callsheet.backends.local.supervisor.gpus import GpuPool
 from callsheet.backends.local.supervisor.processes import Processes
 from callsheet.backends.local.supervisor.readiness import PortWatch
@@ -19,6 +19,16 @@ from callsheet.backends.local.supervisor.replica import ReplicaRun
 from callsheet.backends.local.supervisor.results import Results
 from callsheet.backends.status import FINISHED, Phase, ReplicaStatus, Status, count_roles
 from callsheet.errors import RetryError, UserError
+from callsheet.lifecycle.restart import shell_code
+from callsheet.lifecycle.verdict import (
+    Failure,
+    RoleCount,
+    RunRules,
+    Verdict,
+    all_started,
+    success_roles,
+    verdict,
+)
 from callsheet.plan.model import Plan, Replica, RolePlan, without_member
 
 Key = tuple[str, int]
@@ -33,7 +43,7 @@ class Member:
 
 
 class RunState:
-    """Everything that the supervisor knows, and the rules by which the run goes on or ends."""
+    """Everything that the supervisor knows of the run; whether it continues is for the lifecycle's rules to say."""
 
     def __init__(self, plan: Plan, folder: str, gpus: GpuPool, on_change: Callable[[], None]) -> None:
         self.loop = asyncio.get_running_loop()
@@ -50,8 +60,8 @@ class RunState:
         self.waits_for_members = True
         self.sizes: dict[str, int] = {}
         """How many replicas each role should have, members that joined by hand aside."""
-        self.outcome: tuple[Phase, str, int] | None = None
-        """How the run will have ended, once its last process is gone: phase, reason, exit code."""
+        self.outcome: Verdict | None = None
+        """How the run will have ended, once its last process is gone."""
         self.finished = 0.0
         self.on_over: Callable[[], None] = self.finish
         """Called once when the last process is gone; whoever sets it calls `finish` afterwards."""
@@ -62,7 +72,6 @@ class RunState:
         self._on_change = on_change
         self._started = time.monotonic()
         self._created = time.time()
-        self._deadline: asyncio.TimerHandle | None = None
         self._base = {
             name: value for name, value in os.environ.items() if not name.startswith(contract.PREFIX)
         }
@@ -78,7 +87,7 @@ class RunState:
         for role, replica in wanted.values():
             self._add(role, replica)
         if self.plan.deadline is not None:
-            self._deadline = self.loop.call_later(self.plan.deadline, self._too_late)
+            self.loop.call_later(self.plan.deadline, self.changed)
 
     @staticmethod
     def _wanted(plan: Plan) -> dict[Key, tuple[RolePlan, Replica]]:
@@ -156,15 +165,14 @@ class RunState:
     def _must_be_current(self, generation: int) -> None:
         if self.outcome:
             raise UserError(
-                f"the run is {self.phase}: {self.outcome[1] or 'it is ending'}", fix="start a new run"
+                f"the run is {self.phase}: {self.outcome.reason or 'it is ending'}", fix="start a new run"
             )
         if generation != self.generation:
             raise RetryError("the run was scaled by someone else at the same moment", fix="try again")
 
-    def stop(self, phase: Phase, reason: str, code: int, *, kill: bool = False) -> None:
-        """End the run; the first reason stays."""
-        if self.outcome is None:
-            self.outcome = (phase, reason, code)
+    def stop(self, outcome: Verdict, *, kill: bool = False) -> None:
+        """End the run; the first outcome stays."""
+        self.outcome = self.outcome or outcome
         if kill and self.results:
             self.results.abandon()
         for replica in self.replicas.values():
@@ -180,16 +188,13 @@ class RunState:
         self.waits_for_members = False
         self.changed()
 
-    def _too_late(self) -> None:
-        reason = f"the deadline of {self.plan.deadline:g} s has passed"
-        self.stop("Failed", reason, contract.EXIT_DEADLINE)
+    def budget_left(self) -> int | None:
+        """Restarts after failures that the run may still use; None when unlimited."""
+        return None if self.plan.max_restarts is None else self.plan.max_restarts - self.restarts
 
-    def may_restart(self) -> bool:
-        """Take one restart from the run's budget."""
-        if self.plan.max_restarts is not None and self.restarts >= self.plan.max_restarts:
-            return False
-        self.restarts += 1
-        return True
+    def spend(self, restarts: int) -> None:
+        """Take restarts from the run's budget."""
+        self.restarts += restarts
 
     def changed(self) -> None:
         """Look again at where the run stands, once, after the current event."""
@@ -202,14 +207,8 @@ class RunState:
     def _evaluate(self) -> None:
         self._evaluating = False
         self._drop_those_who_left()
-        if self.outcome is None:
-            failed = next((r for r in self.replicas.values() if r.phase == "Failed"), None)
-            if failed:
-                code = shell_code(failed.exit_code or 1)
-                self.stop("Failed", f"{failed.name} failed: {failed.reason}", code)
-            elif self._has_succeeded():
-                names = ", ".join(self.plan.success)
-                self.stop("Succeeded", f"every replica of {names} ended with 0", contract.EXIT_OK)
+        if self.outcome is None and (outcome := self._verdict()):
+            self.stop(outcome)
         members_left = not self.joined or not self.waits_for_members
         if (
             self.outcome
@@ -233,19 +232,26 @@ class RunState:
         self.version += 1
         self._on_change()
 
-    def _has_succeeded(self) -> bool:
-        """Every replica of the roles that decide ended with 0, and there was at least one."""
-        deciding = [r for r in self.replicas.values() if r.role.name in self.plan.success and not r.leaving]
-        return bool(deciding) and all(r.phase == "Succeeded" for r in deciding)
+    def _verdict(self) -> Verdict | None:
+        policies = {role.name: role.policy for role in self.plan.roles}
+        rules = RunRules(
+            success_roles(self.plan.success, policies), self.plan.max_restarts, self.plan.deadline
+        )
+        members: dict[str, list[ReplicaRun]] = {name: [] for name in policies}
+        for replica in self.replicas.values():
+            if not replica.leaving:
+                members[replica.role.name].append(replica)
+        counts = {name: _count(replicas) for name, replicas in members.items()}
+        return verdict(rules, counts, self.restarts, time.monotonic() - self._started)
 
     @property
     def phase(self) -> Phase:
         """Where the run stands."""
         if self.outcome:
-            return self.outcome[0] if self.finished else "Stopping"
-        live = [r for r in self.replicas.values() if not r.leaving]
-        if all(r.phase in ("Running", "Succeeded") for r in live):
-            self._was_running = True
+            return self.outcome.phase if self.finished else "Stopping"
+        self._was_running = self._was_running or all_started(
+            r.phase for r in self.replicas.values() if not r.leaving
+        )
         return "Running" if self._was_running else "Starting"
 
     def environment(self, replica: ReplicaRun, container: ContainerRun) -> dict[str, str]:
@@ -277,8 +283,8 @@ class RunState:
         roles = count_roles(self.sizes, replicas)
         for counted in roles:
             counted.wanted = self.sizes[counted.name] + sum(role == counted.name for role, _ in self.joined)
-        phase = self.outcome[0] if ended and self.outcome else self.phase
-        reason = self.outcome[1] if self.outcome else ""
+        phase = self.outcome.phase if ended and self.outcome else self.phase
+        reason = self.outcome.reason if self.outcome else ""
         if self._over and self.results and phase not in FINISHED:
             reason += f"; its logs are being copied to {self.results.url}"
         return Status(
@@ -286,7 +292,7 @@ class RunState:
             run=self.plan.run,
             phase=phase,
             reason=reason,
-            exit_code=self.outcome[2] if self.outcome and phase in FINISHED else None,
+            exit_code=self.outcome.code if self.outcome and phase in FINISHED else None,
             created=self._created,
             finished=self.finished or (time.time() if ended else 0.0),
             uptime=time.monotonic() - self._started,
@@ -328,3 +334,14 @@ class RunState:
             container.plan.name: {"env": self.environment(replica, container), "cwd": self.plan.workdir}
             for container in replica.containers
         }
+
+
+def _count(replicas: list[ReplicaRun]) -> RoleCount:
+    failed = next((r for r in replicas if r.phase == "Failed"), None)
+    return RoleCount(
+        wanted=len(replicas),
+        succeeded=sum(r.phase == "Succeeded" for r in replicas),
+        failure=Failure(failed.name, failed.reason, shell_code(failed.main.exit_code or 0))
+        if failed
+        else None,
+    )
