@@ -116,11 +116,11 @@ def test_a_replica_that_uses_too_much_memory_says_so_and_fails_the_run(begin: Be
     assert "worker/0 failed: killed for using more memory than its limit of 48Mi" in status.reason
 
 
-def test_a_replica_that_says_that_no_restart_can_mend_it_has_failed_at_once(begin: Begin) -> None:
+def test_a_replica_that_says_that_no_restart_can_fix_it_fails_immediately(begin: Begin) -> None:
     run = begin({"name": "worker", "command": python("raise SystemExit(78)")}, detach=False)
     status = run.wait(180)
     assert (status.phase, status.exit_code, status.restarts) == ("Failed", 78, 0)
-    assert status.reason == "worker/0 failed: exit code 78; a restart would not mend it: see its log"
+    assert status.reason == "worker/0 failed: exit code 78; a restart cannot fix this: see its log"
 
 
 def test_a_program_that_is_not_in_the_image_is_named(begin: Begin) -> None:

@@ -47,16 +47,16 @@ def test_a_replica_that_keeps_failing_fails_the_run_with_its_exit_code(folder: P
     with running(experiment(failing, {"name": "actor", "command": program("patient.py")}), folder) as run:
         status = run.wait(20)
         assert (status.phase, status.exit_code) == ("Failed", 7)
-        assert status.reason == "learner/0 failed: exit code 7; it was started again once, its limit"
+        assert status.reason == "learner/0 failed: exit code 7; it was restarted once, its limit"
         assert replica(status, "actor/0").phase == "Stopped"
 
 
-def test_a_replica_that_says_that_no_restart_can_mend_it_has_failed_at_once(folder: Path) -> None:
+def test_a_replica_that_says_that_no_restart_can_fix_it_fails_immediately(folder: Path) -> None:
     hopeless = {"name": "learner", "command": python("raise SystemExit(78)")}
     with running(experiment(hopeless), folder) as run:
         status = run.wait(20)
         assert (status.phase, status.exit_code, status.restarts) == ("Failed", 78, 0)
-        assert status.reason == "learner/0 failed: exit code 78; a restart would not mend it: see its log"
+        assert status.reason == "learner/0 failed: exit code 78; a restart cannot fix this: see its log"
 
 
 def test_a_signal_that_ended_a_replica_is_named(folder: Path) -> None:

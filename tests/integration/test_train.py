@@ -233,7 +233,7 @@ def test_roles_that_cannot_do_what_their_file_says_fail_at_once(folder: Path) ->
     )
     found = callsheet("train", "sac", "--env", "games:pole", "--name", "wrong")
     assert found.returncode == 78
-    assert "exit code 78; a restart would not mend it" in found.stderr
+    assert "exit code 78; a restart cannot fix this" in found.stderr
     assert "SAC needs continuous actions" in found.stdout
 
 

@@ -9,9 +9,10 @@ import pytest
 
 from callsheet.backends.kubernetes import names
 from callsheet.backends.kubernetes.client.errors import Refused, Unreachable, explain_limit, refusal
-from callsheet.backends.kubernetes.lifecycle import Verdict
 from callsheet.backends.kubernetes.observe import exposed, reasons
-from callsheet.backends.kubernetes.observe.status import Assessment, Observed, assess, indexes
+from callsheet.backends.kubernetes.observe.observed import Observed, indexes
+from callsheet.backends.kubernetes.observe.status import Assessment, assess
+from callsheet.backends.kubernetes.record import Outcome
 
 Object = dict[str, Any]
 NOW = 1_800_000_000.0
@@ -100,9 +101,9 @@ def test_nothing_there_yet_is_pending_and_says_so() -> None:
 
 def test_a_failed_pod_waits_for_its_successor_and_is_not_the_end() -> None:
     found = look(pod("learner"), pod("actor", phase="Failed", state=ended(3)))
-    assert found.verdict is None
+    assert found.outcome is None
     assert found.status.replicas[1].phase == "Pending"
-    assert found.status.replicas[1].reason == "exit code 3; a new pod takes its place soon"
+    assert found.status.replicas[1].reason == "exit code 3 (restart 1 of 2); a new pod takes its place soon"
 
 
 def test_the_newest_pod_of_a_replica_counts() -> None:
@@ -115,29 +116,29 @@ def test_the_newest_pod_of_a_replica_counts() -> None:
 def test_an_index_that_failed_for_good_fails_the_run() -> None:
     jobs = {"actor": {"failedIndexes": "0"}}
     found = look(pod("learner"), pod("actor", phase="Failed", state=ended(3), failures=2), jobs=jobs)
-    assert found.verdict == Verdict(
-        "r1", "Failed", "actor/0 failed: exit code 3; it was started again 2 times, its limit", 3, NOW
+    assert found.outcome == Outcome(
+        "r1", "Failed", "actor/0 failed: exit code 3; it was restarted 2 times, its limit", 3, NOW
     )
-    assert found.status.phase == "Running"  # the learner still runs, and nobody has ended it yet
+    assert not found.status.done, "the learner still runs, and nobody has ended it yet"
     assert "nobody is attached" in found.status.warnings[0]
 
 
 def test_success_needs_every_replica_of_the_named_roles() -> None:
     jobs = {"learner": {"completedIndexes": "0"}}
     found = look(pod("learner", phase="Succeeded", state=ended(0)), pod("actor"), jobs=jobs)
-    assert found.verdict is None
+    assert found.outcome is None
     only = look(
         pod("learner", phase="Succeeded", state=ended(0)),
         pod("actor"),
         jobs=jobs,
         lifecycle={"success": ["learner"]},
     )
-    assert only.verdict is not None
-    assert only.verdict.phase == "Succeeded"
+    assert only.outcome is not None
+    assert only.outcome.phase == "Succeeded"
 
 
 def test_a_run_whose_outcome_is_written_down_is_stopping_until_its_pods_are_gone() -> None:
-    outcome = Verdict("r1", "Stopped", "stopped with `callsheet stop`", 143, NOW - 5)
+    outcome = Outcome("r1", "Stopped", "stopped with `callsheet stop`", 143, NOW - 5)
     annotations = {names.OUTCOME: json.dumps(outcome.to_data())}
     assert look(pod("learner"), annotations=annotations).status.phase == "Stopping"
     status = look(annotations=annotations).status
@@ -146,16 +147,16 @@ def test_a_run_whose_outcome_is_written_down_is_stopping_until_its_pods_are_gone
 
 
 def test_the_outcome_of_an_earlier_run_is_ignored() -> None:
-    outcome = Verdict("r0", "Stopped", "", 143, NOW - 5)
+    outcome = Outcome("r0", "Stopped", "", 143, NOW - 5)
     annotations = {names.OUTCOME: json.dumps(outcome.to_data())}
     assert look(pod("learner"), pod("actor"), annotations=annotations).status.phase == "Running"
 
 
 def test_deadline_and_budget_of_restarts_end_a_run() -> None:
-    late = look(pod("learner"), pod("actor"), lifecycle={"deadline": "1m30s"}).verdict
+    late = look(pod("learner"), pod("actor"), lifecycle={"deadline": "1m30s"}).outcome
     assert late is not None
     assert (late.phase, late.code) == ("Failed", 124)
-    often = look(pod("learner", failures=2), pod("actor", failures=2), lifecycle={"maxRestarts": 3}).verdict
+    often = look(pod("learner", failures=2), pod("actor", failures=2), lifecycle={"maxRestarts": 3}).outcome
     assert often is not None
     assert "budget of 3 restarts" in often.reason
 
@@ -308,12 +309,12 @@ def test_a_pod_whose_program_has_ended_is_neither_starting_nor_counted_yet() -> 
         False,
         "its program has ended (exit code 0)",
     )
-    assert found.verdict is None, "its Job has yet to count it"
+    assert found.outcome is None, "its Job has yet to count it"
 
 
 def test_a_program_that_could_not_be_started_has_the_code_that_a_shell_gives() -> None:
     failed = pod("actor", phase="Failed", state=ended(128, reason="StartError", message="x"))
     found = look(pod("learner"), failed, jobs={"actor": {"failedIndexes": "0"}})
-    assert found.verdict is not None
-    assert found.verdict.code == 127
+    assert found.outcome is not None
+    assert found.outcome.code == 127
     assert found.status.replicas[1].containers[0].exit_code == 127

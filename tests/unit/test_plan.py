@@ -130,13 +130,6 @@ def test_command_and_environment_are_filled_in_for_each_replica() -> None:
     assert env(planned, "actor", 1)["ALL"] == "2"
 
 
-def test_success_is_every_role_that_can_end_unless_named() -> None:
-    ends = {"name": "a", "command": ["a"]}
-    serves = {"name": "b", "command": ["b"], "restart": {"policy": "Always"}}
-    assert plan(experiment(ends, serves)).success == ("a",)
-    assert plan(experiment(ends, {**ends, "name": "c"}, lifecycle={"success": ["c"]})).success == ("c",)
-
-
 def test_members_that_joined_by_hand_are_in_the_book_and_leave_it() -> None:
     exp = experiment({**SERVER, "replicas": 2})
     planned = plan(exp, joined={"server": [7]})

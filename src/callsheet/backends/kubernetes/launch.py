@@ -6,7 +6,7 @@ import base64
 import json
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from callsheet import contract
@@ -24,8 +24,10 @@ from callsheet.backends.kubernetes.apply import (
 )
 from callsheet.backends.kubernetes.client.api import Api, Object
 from callsheet.backends.kubernetes.client.errors import Refused
+from callsheet.backends.kubernetes.observe.observed import Observed, is_over
+from callsheet.backends.kubernetes.observe.reasons import uid
 from callsheet.backends.kubernetes.observe.snapshot import find_config_map, observe
-from callsheet.backends.kubernetes.observe.status import Observed, assess
+from callsheet.backends.kubernetes.observe.status import assess
 from callsheet.backends.kubernetes.render.objects import render
 from callsheet.backends.kubernetes.render.workdir import collect
 from callsheet.backends.kubernetes.run import KubernetesRun
@@ -48,6 +50,9 @@ def start(api: Api, experiment: Experiment, base: Path, source: str, *, detach: 
         if there is None:
             api.delete("ConfigMap", prepared.config_map["metadata"]["name"])
         raise
+    if prepared.observed:
+        replaced = {change.name for change in done if change.action == "replace"}
+        keep_counts(api, prepared.observed, prepared.config_map, replaced)
     run = KubernetesRun(api, experiment.name, prepared.run, attached=not detach)
     if there is not None and there["data"][contract.RUN] == prepared.run:
         run.notes = _news(experiment.name, prepared.run, done)
@@ -95,8 +100,11 @@ class Prepared:
         others: list[Object],
         live: dict[Key, Object | None],
         withheld: list[str],
+        observed: Observed | None,
     ) -> None:
         self.run = run
+        self.observed = observed
+        """The same run as it is; None when a new one is started."""
         self.withheld = withheld
         """Files that did not come along, because they look like secrets."""
         self.config_map = config_map
@@ -115,9 +123,11 @@ def prepare(api: Api, experiment: Experiment, base: Path) -> Prepared:
     key = _key(experiment.name, run)
     live = look(api, [config_map, *others, key])  # of no run in particular: names hold for every run
     check_owner(live, experiment.name, api.namespace)
+    observed: Observed | None = None
     if (there := live[key_of(config_map)]) is not None:
-        observed = observe(api, experiment.name, events=False, config_map=there)
-        if not assess(observed, time.time()).status.done:
+        latest = observe(api, experiment.name, events=False, config_map=there)
+        if not assess(latest, time.time()).status.done:
+            observed = latest
             run, started = observed.run, f"{observed.created:.3f}"
             config_map, *others = render(experiment, run, folder)
             key = _key(experiment.name, run)
@@ -130,7 +140,7 @@ def prepare(api: Api, experiment: Experiment, base: Path) -> Prepared:
         others.insert(0, key)
     else:
         live.pop(key_of(key))
-    return Prepared(run, config_map, others, live, withheld)
+    return Prepared(run, config_map, others, live, withheld, observed)
 
 
 def _key(experiment: str, run: str) -> Object:
@@ -172,15 +182,13 @@ def resize(api: Api, observed: Observed, replicas: Mapping[str, int]) -> None:
     """Write the new sizes into the run's ConfigMap, then into the Jobs and StatefulSets."""
     experiment = Experiment.model_validate(observed.experiment)
     check_sizes(experiment, replicas)
-    sizes = {
-        role.name: int(observed.config_map["data"][f"{contract.REPLICAS}.{role.name}"])
-        for role in experiment.spec.roles
-    } | dict(replicas)
+    sizes = {role.name: observed.size(role.name) for role in experiment.spec.roles} | dict(replicas)
     config_map = render(experiment, observed.run, {}, replicas=sizes)[0]
     config_map["metadata"].pop("namespace", None)
     config_map["metadata"]["annotations"] = {names.STARTED: f"{observed.created:.3f}"}
     count_change(config_map, observed.config_map)
     api.apply(config_map)
+    keep_counts(api, observed, config_map)
     for role in experiment.spec.roles:
         if role.name in replicas:
             size = replicas[role.name]
@@ -189,6 +197,24 @@ def resize(api: Api, observed: Observed, replicas: Mapping[str, int]) -> None:
             kind = "StatefulSet" if stateful else "Job"
             api.patch(kind, names.workload(experiment.name, role.name), {"spec": change})
     _refresh(api, observed.pods)
+
+
+def keep_counts(api: Api, observed: Observed, config_map: Object, replaced: Collection[str] = ()) -> None:
+    """Write down what would be forgotten: failures of replicas that leave or get a new Job, and suspended time."""
+    now, after = time.time(), Observed(config_map, {}, [])
+    seen = assess(observed, now)
+    leaving = [
+        replica
+        for replica in seen.status.replicas
+        if replica.index >= after.size(replica.role)
+        or names.workload(seen.status.experiment, replica.role) in replaced
+    ]
+    pods = observed.by_replica()
+    ended = [uid(pod) for r in leaving for pod in pods.get((r.role, r.index), []) if is_over(pod)]
+    record = (seen.record or observed.record).without(leaving, ended).at(now, suspended=after.suspended)
+    if record != observed.record:
+        annotations = {names.RECORD: json.dumps(record.to_data())}
+        api.patch("ConfigMap", config_map["metadata"]["name"], {"metadata": {"annotations": annotations}})
 
 
 def _refresh(api: Api, pods: list[Object]) -> None:

@@ -23,9 +23,13 @@ STARTED: Final = "callsheet.dev/started"
 """Annotation of the run's ConfigMap: when the run began, in seconds since 1970."""
 OUTCOME: Final = "callsheet.dev/outcome"
 """Annotation of the run's ConfigMap: how the run ended, as JSON. It names the run, so that the next one ignores it."""
+RECORD: Final = "callsheet.dev/record"
+"""Annotation of the run's ConfigMap: what attached clients have seen and its objects no longer tell, as JSON."""
 RESIZED: Final = "callsheet.dev/resized"
 """A pod's annotation for the moment at which the experiment got another size."""
 
+FAILURE_COUNT: Final = "batch.kubernetes.io/job-index-failure-count"
+"""A pod's annotation, of the Job controller: failures of its index before it."""
 
 ROOT: Final = "/callsheet"
 WORKDIR: Final = "/callsheet/workdir"
@@ -45,7 +49,7 @@ class Owner(Enum):
     JOB = (
         "Job",
         "metadata.annotations['batch.kubernetes.io/job-completion-index']",
-        "metadata.annotations['batch.kubernetes.io/job-index-failure-count']",
+        f"metadata.annotations['{FAILURE_COUNT}']",
     )
     STATEFUL_SET = ("StatefulSet", "metadata.labels['apps.kubernetes.io/pod-index']", "")
 

@@ -18,12 +18,13 @@ from callsheet.backends.kubernetes.apply import WORKLOADS, parallel, prune, wait
 from callsheet.backends.kubernetes.client.api import Api, Object
 from callsheet.backends.kubernetes.client.errors import Refused, Unreachable
 from callsheet.backends.kubernetes.keep import KeptRun
-from callsheet.backends.kubernetes.lifecycle import Verdict
 from callsheet.backends.kubernetes.observe import reasons
 from callsheet.backends.kubernetes.observe.follow import Following
 from callsheet.backends.kubernetes.observe.logs import read_once
+from callsheet.backends.kubernetes.observe.observed import Observed, index_of, is_over, role_of
 from callsheet.backends.kubernetes.observe.snapshot import observe
-from callsheet.backends.kubernetes.observe.status import Assessment, Observed, assess, index_of, role_of
+from callsheet.backends.kubernetes.observe.status import Assessment, assess
+from callsheet.backends.kubernetes.record import Outcome, Record
 from callsheet.backends.log_chunks import LogChunk, lines, matching
 from callsheet.errors import RetryError, UserError
 
@@ -109,9 +110,11 @@ class KubernetesRun:
             began = time.monotonic()
             try:
                 found = self._assess()
-                if self.attached and found.verdict:
-                    self._end(found.verdict)
+                if self.attached and found.outcome:
+                    self._end(found.outcome, record=found.record)
                     found = self._assess()
+                elif self.attached and found.record:
+                    self._annotate(found.version, record=found.record)
             except Unreachable as error:
                 if last is None:
                     raise
@@ -193,40 +196,49 @@ class KubernetesRun:
     def stop(self, *, kill: bool = False, reason: str = "", code: int | None = None) -> None:
         """End every pod; with `kill`, at once."""
         code = contract.EXIT_STOPPED if code is None else code
-        verdict = Verdict(self.id, "Stopped", reason or "stopped", code, time.time())
+        outcome = Outcome(self.id, "Stopped", reason or "stopped", code, time.time())
         for _ in range(_PATIENT):
             observed = self._observe(events=False)
             if assess(observed, time.time()).status.done:
                 return
-            if observed.outcome or self._end(verdict, observed):
+            if observed.outcome or self._end(outcome, observed):
                 break
         else:
             raise RetryError(f"others keep changing the run {self.id}", fix="stop it again")
         if kill:
-            pods = [p["metadata"]["name"] for p in observed.pods if not _is_over(p)]
+            pods = [p["metadata"]["name"] for p in observed.pods if not is_over(p)]
             parallel(lambda pod: self.api.delete("Pod", pod, grace=0), pods)
 
-    def _end(self, verdict: Verdict, observed: Observed | None = None) -> bool:
+    def _end(self, outcome: Outcome, observed: Observed | None = None, record: Record | None = None) -> bool:
         """Record how the run ends, once, then end what still runs. False if the run's ConfigMap changed meanwhile."""
         observed = observed or self._observe(events=False)
-        if observed.outcome is None:
-            version = observed.config_map["metadata"]["resourceVersion"]
-            note = {names.OUTCOME: json.dumps(verdict.to_data())}
-            body = {"metadata": {"annotations": note, "resourceVersion": version}}
-            try:
-                self.api.patch("ConfigMap", observed.config_map["metadata"]["name"], body)
-            except Refused as error:
-                if error.code == 409:
-                    return False  # the next look tells what somebody else did
-                raise
+        version = observed.config_map["metadata"]["resourceVersion"]
+        if observed.outcome is None and not self._annotate(version, outcome=outcome, record=record):
+            return False
         clean = (observed.experiment["spec"].get("lifecycle") or {}).get("cleanPods", "Running")
-        if clean == "None" and verdict.phase != "Stopped":
+        if clean == "None" and outcome.phase != "Stopped":
             return True
         parallel(self._halt, observed.workloads.values())
         if clean == "All":
             # Looked at again: a Job may have made one more before it was halted.
             pods = self._observe(events=False).pods
             parallel(lambda pod: self.api.delete("Pod", pod["metadata"]["name"]), pods)
+        return True
+
+    def _annotate(self, version: str, **notes: Outcome | Record | None) -> bool:
+        """Write on the run's ConfigMap; False if it changed meanwhile: the next look tells what somebody else did."""
+        keys = {"outcome": names.OUTCOME, "record": names.RECORD}
+        annotations = {keys[key]: json.dumps(note.to_data()) for key, note in notes.items() if note}
+        try:
+            self.api.patch(
+                "ConfigMap",
+                names.config_map(self.experiment),
+                {"metadata": {"annotations": annotations, "resourceVersion": version}},
+            )
+        except Refused as error:
+            if error.code != 409:
+                raise
+            return False
         return True
 
     def _halt(self, workload: Object) -> None:
@@ -305,7 +317,3 @@ class KubernetesRun:
             _GOING,
             f"some objects of {self.experiment} are still there",
         )
-
-
-def _is_over(pod: Object) -> bool:
-    return pod["status"].get("phase") in ("Succeeded", "Failed")

@@ -48,7 +48,7 @@ def _data(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(event: dict[str, Any]) -> tuple[str, ...]:
-    from callsheet.backends.kubernetes.observe.status import moment
+    from callsheet.backends.kubernetes.observe.observed import moment
 
     data = _data(event)
     age = formatting.age(time.time() - moment(data["time"])) if data["time"] else "-"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from callsheet.backends.base import LogQuery
 from callsheet.backends.kubernetes.client.api import Api, Object
 from callsheet.backends.kubernetes.client.errors import Refused
+from callsheet.backends.kubernetes.observe.observed import index_of, role_of
 from callsheet.backends.kubernetes.observe.reasons import containers_of, uid
-from callsheet.backends.kubernetes.observe.status import index_of, role_of
 from callsheet.backends.log_chunks import LogChunk, last_lines, whole_lines
 
 LINE_END = b"\n"

@@ -10,7 +10,7 @@ from callsheet.backends.kubernetes.apply import parallel
 from callsheet.backends.kubernetes.client.api import EVERYWHERE, Api, Object
 from callsheet.backends.kubernetes.client.errors import Refused
 from callsheet.backends.kubernetes.observe import exposed
-from callsheet.backends.kubernetes.observe.status import Observed
+from callsheet.backends.kubernetes.observe.observed import Observed
 from callsheet.errors import UserError
 
 _KINDS = ("Job", "StatefulSet", "Pod")

@@ -20,6 +20,7 @@ from callsheet.backends.kubernetes.render.pod import PodRenderer
 from callsheet.backends.kubernetes.render.workdir import Folder, pack
 from callsheet.plan.model import Plan
 from callsheet.plan.resolve import resolve
+from callsheet.lifecycle.restart import FATAL_CODES, RestartRules
 from callsheet.spec.experiment import Experiment, Role
 from callsheet.spec.quantity import parse_duration
 
@@ -126,10 +127,10 @@ def _job(pods: PodRenderer, role: Role, size: int) -> Object:
         "completionMode": "Indexed",
         "completions": size,
         "parallelism": size,
-        "backoffLimitPerIndex": 0 if role.restart.policy == "Never" else role.restart.limit,
+        "backoffLimitPerIndex": RestartRules(role.restart.policy, role.restart.limit).allowed,
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {
-            # An eviction is nobody's fault: the replica comes back and its budget stays as it is.
+            # The rules of `lifecycle.restart` in a Job's words: a disruption costs nothing.
             "rules": [
                 {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
                 {
@@ -137,7 +138,7 @@ def _job(pods: PodRenderer, role: Role, size: int) -> Object:
                     "onExitCodes": {
                         "containerName": role.group[0].name,
                         "operator": "In",
-                        "values": [contract.EXIT_CONFIG],
+                        "values": list(FATAL_CODES),
                     },
                 },
             ]
