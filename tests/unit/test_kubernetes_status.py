@@ -12,7 +12,7 @@ from callsheet.backends.kubernetes.client.errors import Refused, Unreachable, ex
 from callsheet.backends.kubernetes.observe import exposed, reasons
 from callsheet.backends.kubernetes.observe.observed import Observed, indexes
 from callsheet.backends.kubernetes.observe.status import Assessment, assess
-from callsheet.backends.kubernetes.record import Outcome
+from callsheet.backends.kubernetes.record import Outcome, Record
 
 Object = dict[str, Any]
 NOW = 1_800_000_000.0
@@ -318,3 +318,18 @@ def test_a_program_that_could_not_be_started_has_the_code_that_a_shell_gives() -
     assert found.outcome is not None
     assert found.outcome.code == 127
     assert found.status.replicas[1].containers[0].exit_code == 127
+
+
+def test_time_spent_suspended_does_not_count_against_the_deadline() -> None:
+    assert look(lifecycle={"deadline": "1m30s", "suspend": True}).outcome is None
+    resumed = Record("r1", suspended=50.0)
+    annotations = {names.RECORD: json.dumps(resumed.to_data())}
+    assert look(lifecycle={"deadline": "1m30s"}, annotations=annotations).outcome is None
+    assert look(lifecycle={"deadline": "30s"}, annotations=annotations).outcome is not None
+
+
+def test_a_run_stays_running_once_every_replica_was_ready() -> None:
+    assert look(pod("learner"), pod("actor", phase="Pending")).status.phase == "Starting"
+    annotations = {names.RECORD: json.dumps(Record("r1", started=True).to_data())}
+    found = look(pod("learner"), pod("actor", phase="Pending"), annotations=annotations)
+    assert (found.status.phase, found.record) == ("Running", None)
