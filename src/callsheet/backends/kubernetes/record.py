@@ -38,7 +38,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Failures of one replica of a StatefulSet: its pod tells how often its program ended, but only how it last did."""
+    """What the pods of one replica do not tell, or take with them.
+
+    A Job counts failures itself; a StatefulSet's pod tells how often its program ended, but only how it last did.
+    """
 
     pod: str = ""
     ends: int = 0
@@ -47,6 +50,8 @@ class Count:
     failed: str = ""
     """Why it has failed for good."""
     code: int = 0
+    beside: dict[str, int] = field(default_factory=dict)
+    """Restarts of the containers beside the main one, by pod and container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,7 @@ class Record:
     since: float = 0.0
     """When it was suspended; 0 while it is not."""
     replicas: dict[str, Count] = field(default_factory=dict)
-    """Only those that ever ended."""
+    """Only those in which anything ever ended."""
     forgotten: list[str] = field(default_factory=list)
     """Pods of replicas that were scaled away; a replica that comes back begins afresh."""
 

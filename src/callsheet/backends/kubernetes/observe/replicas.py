@@ -7,6 +7,7 @@ those were failures is in the run's record. Pure: objects in, status out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from callsheet import contract
 from callsheet.backends.kubernetes import names
@@ -70,17 +71,30 @@ class Replicas:
         decide = self._decide_stateful if rules.policy == "Always" else self._decide_job
         failures, decision = decide(replica.name, rules, pods[-1] if pods else None)
         if pods:
-            _from_pod(replica, pods, self.observed.events, self.now, in_place=rules.policy == "Always")
+            _from_pod(replica, pods[-1], self.observed.events, self.now, in_place=rules.policy == "Always")
         elif not self.ended:
             workload = self.observed.workloads.get(replica.role) or {}
             replica.reason = _without_pod(workload, self.observed.events)
-        replica.restarts = failures + sum(container.restarts for container in replica.containers[1:])
+        replica.restarts = failures + self._count_beside(replica, pods)
         if isinstance(decision, Failed):
             self._fail(replica, decision.reason, self.counts.get(replica.name, Count()).code or _code(pods))
         elif isinstance(decision, Finished):
             replica.phase, replica.reason = "Succeeded", ""
         elif decision and rules.policy != "Always":
             replica.phase, replica.reason = "Pending", f"{decision.why}; {_NEW_POD}"
+
+    def _count_beside(self, replica: ReplicaStatus, pods: Sequence[Object]) -> int:
+        """Restarts of the containers beside the main one, in pods that are gone too."""
+        count = self.counts.get(replica.name, Count())
+        beside = dict(count.beside)
+        for container in replica.containers[1:]:
+            for pod in pods:
+                if restarts := _restarts(pod, container.name):
+                    beside[f"{reasons.uid(pod)}/{container.name}"] = restarts
+            container.restarts = sum(n for key, n in beside.items() if key.endswith(f"/{container.name}"))
+        if beside != count.beside:
+            self.counts[replica.name] = replace(count, beside=beside)
+        return sum(beside.values())
 
     def _fail(self, replica: ReplicaStatus, reason: str, code: int) -> None:
         replica.phase, replica.reason, replica.ready = "Failed", reason, False
@@ -108,9 +122,9 @@ class Replicas:
         for _ in range(ends - (count.ends if count.pod == uid else 0)):
             failures, decision = self._decide(ended, rules, failures)
             if isinstance(decision, Failed):
-                self.counts[name] = Count(uid, ends, failures, decision.reason, ended.code)
+                self.counts[name] = Count(uid, ends, failures, decision.reason, ended.code, count.beside)
                 return failures, decision
-        self.counts[name] = Count(uid, ends, failures)
+        self.counts[name] = Count(uid, ends, failures, beside=count.beside)
         return failures, decision
 
     def _decide(self, ended: Ended, rules: RestartRules, failures: int) -> tuple[int, Decision]:
@@ -158,17 +172,14 @@ def _has_ended(main: Object) -> bool:
 
 
 def _from_pod(
-    replica: ReplicaStatus, pods: Sequence[Object], events: list[Object], now: float, *, in_place: bool
+    replica: ReplicaStatus, pod: Object, events: list[Object], now: float, *, in_place: bool
 ) -> None:
     """`in_place`: the program is restarted in its pod; else by a new one."""
-    pod = pods[-1]
     status, main = pod["status"], _main(pod)
     known = {container["name"]: container for container in reasons.containers_of(status)}
     for container in replica.containers:
         if container.name in known:
             _from_container(container, known[container.name])
-    for container in replica.containers[1:]:
-        container.restarts = sum(_restarts(earlier, container.name) for earlier in pods)
     running = ((main.get("state") or {}).get("running") or {}).get("startedAt")
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or [])
     replica.attempt = _counted_by_job(pod)

@@ -18,9 +18,9 @@ from callsheet.backends.kubernetes.render.addressing import KubernetesAddressing
 from callsheet.backends.kubernetes.render.network import ingresses, network_policy, services
 from callsheet.backends.kubernetes.render.pod import PodRenderer
 from callsheet.backends.kubernetes.render.workdir import Folder, pack
+from callsheet.lifecycle.restart import FATAL_CODES, RestartRules
 from callsheet.plan.model import Plan
 from callsheet.plan.resolve import resolve
-from callsheet.lifecycle.restart import FATAL_CODES, RestartRules
 from callsheet.spec.experiment import Experiment, Role
 from callsheet.spec.quantity import parse_duration
 
