@@ -120,7 +120,7 @@ def told(status: Status) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(experiments(), EVENTS)
 def test_both_backends_agree_on_phases_counts_outcomes_and_reasons(
     experiment: Experiment, events: list[tuple[str, int, int]]
