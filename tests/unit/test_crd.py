@@ -13,12 +13,10 @@ import pytest
 import yaml
 
 from callsheet.cli.main import call
-from callsheet.spec.crd import crd
+from callsheet.spec.crd import PHASES, crd
 from callsheet.spec.crd_rules import MOST, MOST_KEYS
-from callsheet.spec.crd_status import PHASES
 from callsheet.spec.experiment import ContainerFields
-from callsheet.spec.fields import keys
-from callsheet.spec.schema import schema
+from callsheet.spec.schema import keys, schema
 
 Node = dict[str, Any]
 

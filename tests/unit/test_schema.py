@@ -9,8 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from callsheet.spec.experiment import Experiment
-from callsheet.spec.fields import keys, models
-from callsheet.spec.schema import reference, schema
+from callsheet.spec.schema import keys, models, reference, schema
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "experiment.md"
 INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from callsheet.errors import Problem
 from callsheet.spec.dump import dump
-from callsheet.spec.scalars import resolve_plain
-from callsheet.spec.tree import find, place, to_data
-from callsheet.spec.yamldoc import MAX_NODES, Document, Unreadable, decode, read
+from callsheet.spec.yaml_reader import MAX_NODES, Document, Unreadable, decode, read
+from callsheet.spec.yaml_scalars import resolve_plain
+from callsheet.spec.yaml_tree import find, place, to_data
 
 
 def documents(text: str) -> list[Document]:

@@ -10,12 +10,12 @@ from typing import TextIO
 
 from callsheet.errors import InvalidExperiment, Problem, UserError
 from callsheet.plan.check import DocumentInfo, check, check_experiment
-from callsheet.spec import tree
-from callsheet.spec.document import Built, build, is_ours
+from callsheet.spec import yaml_tree as tree
+from callsheet.spec.document import ParsedExperiment, is_experiment, parse_experiment
 from callsheet.spec.dump import dump, to_data, to_yaml
 from callsheet.spec.experiment import Experiment
 from callsheet.spec.overrides import Override, apply, parse_override
-from callsheet.spec.yamldoc import MAX_BYTES, Document, Unreadable, decode, read
+from callsheet.spec.yaml_reader import MAX_BYTES, Document, Unreadable, decode, read
 
 STDIN = "<stdin>"
 _SUFFIXES = (".yaml", ".yml")
@@ -77,13 +77,13 @@ def load(paths: Sequence[str], *, sets: Sequence[str] = (), stdin: TextIO | None
         )
     problems += _override([document for _, document in documents], overrides)
     everything = [(source, document, examine(document, source.file)) for source, document in documents]
-    problems += [problem for _, _, built in everything for problem in built.problems]
-    problems += _same_names([built for _, _, built in everything])
+    problems += [problem for _, _, parsed in everything for problem in parsed.problems]
+    problems += _same_names([parsed for _, _, parsed in everything])
     loaded = []
-    for source, document, built in everything:
-        if built.experiment:
+    for source, document, parsed in everything:
+        if parsed.experiment:
             text = dump(tree.to_data(document.root)) if overrides else document.text
-            loaded.append(Loaded(built.experiment, source.base, source.file, text, built.root))
+            loaded.append(Loaded(parsed.experiment, source.base, source.file, text, parsed.root))
     if problems:
         raise InvalidExperiment(list(dict.fromkeys(problems)))
     return loaded
@@ -96,20 +96,20 @@ def loaded_from_model(experiment: Experiment) -> Loaded:
     return Loaded(experiment, Path.cwd(), "", to_yaml(experiment), tree.from_data(to_data(experiment)))
 
 
-def examine(document: Document, file: str) -> Built:
+def examine(document: Document, file: str) -> ParsedExperiment:
     """An experiment with all mistakes of its shape and its graph, none told twice."""
-    built = build(document, file)
-    if built.experiment:
-        document_info = DocumentInfo(built.names, frozenset(tree.dropped(built.root)))
-        mistakes = check(built.experiment, document_info)
-        built.problems += [built.problem(m.loc, m.message, m.fix, key=m.at_key) for m in mistakes]
+    parsed = parse_experiment(document, file)
+    if parsed.experiment:
+        document_info = DocumentInfo(parsed.names, frozenset(tree.dropped(parsed.root)))
+        mistakes = check(parsed.experiment, document_info)
+        parsed.problems += [parsed.problem(m.loc, m.message, m.fix, key=m.at_key) for m in mistakes]
     unique: dict[tuple[str, int, int, str], Problem] = {}
-    for problem in built.problems:
+    for problem in parsed.problems:
         # What an alias repeats is one mistake; without a place, the path tells two apart.
         where = "" if problem.line else problem.path
         unique.setdefault((problem.file + where, problem.line, problem.column, problem.message), problem)
-    built.problems = list(unique.values())
-    return built
+    parsed.problems = list(unique.values())
+    return parsed
 
 
 def _read(source: _Source) -> tuple[list[Document], list[Problem]]:
@@ -118,7 +118,7 @@ def _read(source: _Source) -> tuple[list[Document], list[Problem]]:
     except Unreadable as error:
         documents, problems = [], [error.problem]
     if source.in_folder:
-        documents = [document for document in documents if is_ours(document.root)]
+        documents = [document for document in documents if is_experiment(document.root)]
     return documents, [replace(problem, file=source.file) for problem in problems]
 
 
@@ -136,17 +136,17 @@ def _override(documents: list[Document], overrides: list[Override]) -> list[Prob
     return problems
 
 
-def _same_names(everything: list[Built]) -> Iterator[Problem]:
-    first: dict[str, Built] = {}
-    for built in everything:
-        name = tree.find(built.root, ("metadata", "name"))
-        if not isinstance(name, tree.Scalar) or name.standin:
+def _same_names(everything: list[ParsedExperiment]) -> Iterator[Problem]:
+    first: dict[str, ParsedExperiment] = {}
+    for parsed in everything:
+        name = tree.find(parsed.root, ("metadata", "name"))
+        if not isinstance(name, tree.ScalarNode) or name.invented:
             continue
-        other = first.setdefault(name.text, built)
-        if other is not built:
-            where = "the same file" if other.file == built.file else other.file
+        other = first.setdefault(name.text, parsed)
+        if other is not parsed:
+            where = "the same file" if other.file == parsed.file else other.file
             message = f"there is another experiment {name.text!r} in {where}"
-            yield built.problem(("metadata", "name"), message, "rename one of the two")
+            yield parsed.problem(("metadata", "name"), message, "rename one of the two")
 
 
 def _sources(path: str, stdin: TextIO | None) -> list[_Source]:

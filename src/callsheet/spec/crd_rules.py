@@ -9,14 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from callsheet import contract
-from callsheet.spec.experiment import LABEL_PATTERN, ContainerFields
-from callsheet.spec.fields import keys
+from callsheet.spec.experiment import LABEL_PATTERN, LONGEST_ROLE_OBJECT, ContainerFields
 from callsheet.spec.kubernetes import EnvSource, Volume
+from callsheet.spec.schema import keys
 
 Node = dict[str, Any]
-
-LONGEST_ROLE_OBJECT = 52
-"""The same as for `validate`: what is left of 63 when Kubernetes has named a StatefulSet's pods."""
 
 MOST = {
     "roles": 64,

@@ -13,18 +13,18 @@ from pydantic_core import ErrorDetails
 
 from callsheet import contract
 from callsheet.errors import Problem, nearest
-from callsheet.spec import tree
+from callsheet.spec import yaml_tree as tree
 from callsheet.spec.experiment import Experiment
-from callsheet.spec.explain import Finding, findings
-from callsheet.spec.tree import Fields, Items, Loc, Node, Scalar
-from callsheet.spec.yamldoc import Document
+from callsheet.spec.validation_errors import ShapeMistake, shape_mistakes
+from callsheet.spec.yaml_reader import Document
+from callsheet.spec.yaml_tree import Loc, MappingNode, Node, ScalarNode, SequenceNode
 
 MAX_MISTAKES = 500
 """Nobody reads more at once, and looking for what each was meant to be takes time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class MentionedNames:
     """Every name that the document mentions, rightly placed or not: none of them is unknown."""
 
     roles: frozenset[str] = frozenset()
@@ -34,7 +34,7 @@ class Names:
 
 
 @dataclass(slots=True)
-class Built:
+class ParsedExperiment:
     """What a document gave."""
 
     root: Node
@@ -43,7 +43,7 @@ class Built:
     problems: list[Problem] = field(default_factory=list)
     experiment: Experiment | None = None
     """None when nothing could be made of it."""
-    names: Names = Names()
+    names: MentionedNames = MentionedNames()
 
     def problem(self, loc: Loc, message: str, fix: str, *, key: bool = False) -> Problem:
         """A problem at a loc of the tree."""
@@ -51,83 +51,85 @@ class Built:
         return Problem(tree.path(self.root, loc), message, fix, origin or self.file, line, column)
 
 
-def build(document: Document, file: str) -> Built:
+def parse_experiment(document: Document, file: str) -> ParsedExperiment:
     """Make an experiment of a document, with all its mistakes of shape."""
-    built = Built(tree.copy(document.root), file, [replace(flaw, file=file) for flaw in document.flaws])
-    root = built.root
-    if not isinstance(root, Fields):
-        found = "a list" if isinstance(root, Items) else repr(root.text)
+    parsed = ParsedExperiment(
+        tree.copy(document.root), file, [replace(flaw, file=file) for flaw in document.flaws]
+    )
+    root = parsed.root
+    if not isinstance(root, MappingNode):
+        found = "a list" if isinstance(root, SequenceNode) else repr(root.text)
         fix = f"begin with apiVersion: {contract.API_VERSION} and kind: {contract.KIND}"
-        built.problems.append(built.problem((), f"an experiment is a mapping, not {found}", fix))
-        return built
+        parsed.problems.append(parsed.problem((), f"an experiment is a mapping, not {found}", fix))
+        return parsed
     if root.broken:
-        return built
-    built.names = _names(root)
+        return parsed
+    parsed.names = _names(root)
     for loc in [loc for loc, node in tree.walk(root) if node.broken][::-1]:
         tree.drop(root, loc)
-    if _check_header(built, root):
-        _validate(built)
-    return built
+    if _check_header(parsed, root):
+        _validate(parsed)
+    return parsed
 
 
-def is_ours(root: Node) -> bool:
+def is_experiment(root: Node) -> bool:
     """Whether a document among others in a folder is meant as an experiment."""
-    if not isinstance(root, Fields):
+    if not isinstance(root, MappingNode):
         return False
     version, kind = root.get("apiVersion"), root.get("kind")
-    if isinstance(version, Scalar) and version.text:
+    if isinstance(version, ScalarNode) and version.text:
         return version.text.startswith("callsheet.dev/")
-    return isinstance(kind, Scalar) and kind.text == contract.KIND
+    return isinstance(kind, ScalarNode) and kind.text == contract.KIND
 
 
-def _check_header(built: Built, root: Fields) -> bool:
+def _check_header(parsed: ParsedExperiment, root: MappingNode) -> bool:
     """Look at apiVersion and kind; False when this is something else altogether."""
     kind = root.get("kind")
-    if isinstance(kind, Scalar) and kind.text and not nearest(kind.text, [contract.KIND]):
+    if isinstance(kind, ScalarNode) and kind.text and not nearest(kind.text, [contract.KIND]):
         fix = f"write kind: {contract.KIND}, or take the document out"
-        built.problems.append(
-            built.problem(("kind",), f"this is of kind {kind.text}, not an experiment", fix)
+        parsed.problems.append(
+            parsed.problem(("kind",), f"this is of kind {kind.text}, not an experiment", fix)
         )
         return False
     for key, wanted in (("apiVersion", contract.API_VERSION), ("kind", contract.KIND)):
         node = root.get(key)
-        if node is None or (isinstance(node, Scalar) and node.value is None):
+        if node is None or (isinstance(node, ScalarNode) and node.value is None):
             if key not in root.dropped:
-                problem = built.problem((), f"{key} is missing", f"add {key}: {wanted}")
-                built.problems.append(replace(problem, path=key))
-        elif not isinstance(node, Scalar) or node.value != wanted:
-            found = repr(node.text) if isinstance(node, Scalar) else "not text"
-            built.problems.append(built.problem((key,), f"{key} is {found}", f"write {key}: {wanted}"))
+                problem = parsed.problem((), f"{key} is missing", f"add {key}: {wanted}")
+                parsed.problems.append(replace(problem, path=key))
+        elif not isinstance(node, ScalarNode) or node.value != wanted:
+            found = repr(node.text) if isinstance(node, ScalarNode) else "not text"
+            parsed.problems.append(parsed.problem((key,), f"{key} is {found}", f"write {key}: {wanted}"))
         tree.drop(root, (key,), quietly=True)
     return True
 
 
-def _validate(built: Built) -> None:
+def _validate(parsed: ParsedExperiment) -> None:
     """Validate, report what is wrong, take it out, and go on until an experiment is left."""
     reported = False
     while True:
         try:
-            built.experiment = Experiment.model_validate(
-                tree.to_data(built.root), by_alias=True, by_name=False
+            parsed.experiment = Experiment.model_validate(
+                tree.to_data(parsed.root), by_alias=True, by_name=False
             )
             return
         except ValidationError as error:
             errors = error.errors(include_url=False)
-        if _drop_nulls(built.root, errors):
+        if _drop_nulls(parsed.root, errors):
             continue
-        found = findings(built.root, errors[:MAX_MISTAKES])
+        found = shape_mistakes(parsed.root, errors[:MAX_MISTAKES])
         if not reported:
-            built.problems += [
-                built.problem(f.loc, f.message, f.fix, key=f.at_key) for f in found if f.message
+            parsed.problems += [
+                parsed.problem(f.loc, f.message, f.fix, key=f.at_key) for f in found if f.message
             ]
             reported = True
         if len(errors) > MAX_MISTAKES:
             message = (
                 f"there are {len(errors):,} mistakes in this document, and the first {MAX_MISTAKES} are shown"
             )
-            built.problems.append(built.problem((), message, "mend these first"))
+            parsed.problems.append(parsed.problem((), message, "mend these first"))
             return
-        if not _take_out(built.root, found):
+        if not _take_out(parsed.root, found):
             return
 
 
@@ -137,15 +139,15 @@ def _drop_nulls(root: Node, errors: list[ErrorDetails]) -> bool:
     for error in errors:
         loc = tree.existing(root, error["loc"])
         node = tree.find(root, loc)
-        if loc and isinstance(loc[-1], str) and isinstance(node, Scalar) and node.value is None:
+        if loc and isinstance(loc[-1], str) and isinstance(node, ScalarNode) and node.value is None:
             nulls.append(loc)
     for loc in nulls:
         tree.drop(root, loc, quietly=True)
     return bool(nulls)
 
 
-def _take_out(root: Node, found: list[Finding]) -> bool:
-    """Remove what the findings are about; False when nothing is left to remove."""
+def _take_out(root: Node, found: list[ShapeMistake]) -> bool:
+    """Remove what the mistakes are about; False when nothing is left to remove."""
     changed = [_stand_in(root, f.loc) for f in found if f.missing]
     doomed = [f.loc for f in found if not f.missing]
     # What lacks something other than a name goes as a whole.
@@ -162,29 +164,29 @@ def _order(loc: Loc) -> tuple[tuple[int, str], ...]:
 def _stand_in(root: Node, loc: Loc) -> bool:
     """Give a name to what has none, so that the rest of it can be checked."""
     parent = tree.find(root, loc[:-1])
-    if not isinstance(parent, Fields):
+    if not isinstance(parent, MappingNode):
         return False
     where = (parent.line, parent.column, parent.origin)
     if loc[-1] == "name":
         name = "x" + "".join(f"-{step}" for step in loc if isinstance(step, int))
-        parent.entries["name"] = tree.Entry(Scalar(*where, value=name, text=name, standin=True))
+        parent.entries["name"] = tree.MappingEntry(ScalarNode(*where, value=name, text=name, invented=True))
     elif loc == ("metadata",):
-        parent.entries["metadata"] = tree.Entry(Fields(*where))
+        parent.entries["metadata"] = tree.MappingEntry(MappingNode(*where))
     else:
         return False
     return True
 
 
-def _names(root: Fields) -> Names:
+def _names(root: MappingNode) -> MentionedNames:
     spec = root.get("spec")
-    if not isinstance(spec, Fields):
-        return Names()
+    if not isinstance(spec, MappingNode):
+        return MentionedNames()
     roles = spec.get("roles")
-    listed = roles.items if isinstance(roles, Items) else []
-    groups = [role.get("containers") for role in listed if isinstance(role, Fields)]
-    containers = [*listed, *(c for group in groups if isinstance(group, Items) for c in group.items)]
-    bound = [c.get(key) for c in containers if isinstance(c, Fields) for key in ("binds", "exposes")]
-    return Names(
+    listed = roles.items if isinstance(roles, SequenceNode) else []
+    groups = [role.get("containers") for role in listed if isinstance(role, MappingNode)]
+    containers = [*listed, *(c for group in groups if isinstance(group, SequenceNode) for c in group.items)]
+    bound = [c.get(key) for c in containers if isinstance(c, MappingNode) for key in ("binds", "exposes")]
+    return MentionedNames(
         roles=frozenset(_mentioned(roles)),
         endpoints=frozenset(name for node in bound for name in _mentioned(node)),
         volumes=frozenset(_mentioned(spec.get("volumes"))),
@@ -194,16 +196,16 @@ def _names(root: Fields) -> Names:
 
 def _mentioned(node: Node | None) -> list[str]:
     """What can be meant as a name in a list of named things, however it was written."""
-    if isinstance(node, Scalar):
+    if isinstance(node, ScalarNode):
         return [node.text]
-    if isinstance(node, Fields):
+    if isinstance(node, MappingNode):
         return list(node.entries)
     found = []
     for item in node.items if node else []:
-        name = item.get("name") if isinstance(item, Fields) else item
+        name = item.get("name") if isinstance(item, MappingNode) else item
         found += _mentioned(name)
-        if isinstance(item, Fields) and name is None:
+        if isinstance(item, MappingNode) and name is None:
             # The name may stand under a misspelled key, or be the key.
             values = [entry.value for entry in item.entries.values()]
-            found += [*item.entries, *(value.text for value in values if isinstance(value, Scalar))]
+            found += [*item.entries, *(value.text for value in values if isinstance(value, ScalarNode))]
     return found

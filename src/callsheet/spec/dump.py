@@ -9,7 +9,7 @@ import yaml
 
 from callsheet import contract
 from callsheet.spec.experiment import Experiment
-from callsheet.spec.scalars import resolve_plain
+from callsheet.spec.yaml_scalars import resolve_plain
 
 _LINE_ENDS = re.compile("[\r\x85\u2028\u2029\ufeff]")
 _TAG = "tag:yaml.org,2002:"

@@ -24,7 +24,11 @@ from callsheet.spec.quantity import Duration
 
 LABEL_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 LABEL_RULE = "lower-case letters, digits and hyphens, a letter first, no hyphen last"
-_LABEL = {"pattern": LABEL_PATTERN, "maxLength": 63}
+LONGEST_LABEL = 63
+LONGEST_ROLE_OBJECT = 52
+"""Of `<experiment>-<role>`: Kubernetes adds eleven characters to a StatefulSet's name for a label. Since a role has at
+most 100,000 replicas, the host name of the last one fits into a label as well."""
+_LABEL = {"pattern": LABEL_PATTERN, "maxLength": LONGEST_LABEL}
 
 Count = Annotated[int, Field(ge=0, le=100_000)]
 Label = Annotated[str, Field(json_schema_extra=_LABEL)]

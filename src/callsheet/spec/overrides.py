@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 
 from callsheet.errors import Problem, UserError, did_you_mean
-from callsheet.spec.tree import Entry, Fields, Items, Node, Scalar, copy, walk
-from callsheet.spec.yamldoc import read
+from callsheet.spec.yaml_reader import read
+from callsheet.spec.yaml_tree import MappingEntry, MappingNode, Node, ScalarNode, SequenceNode, copy, walk
 
 _STEP = re.compile(r"""\.?(?:\[(?P<quote>['"]?)(?P<bracket>.+?)(?P=quote)\]|(?P<word>[^.\[\]]+))""")
 
@@ -44,7 +44,7 @@ def parse_override(text: str) -> Override:
         raise UserError(
             f"the value of {flag} cannot be read{why}", fix="write one YAML value; quote it for the shell"
         )
-    node: Node = documents[0].root if documents else Scalar(value=None, text="")
+    node: Node = documents[0].root if documents else ScalarNode(value=None, text="")
     return Override(flag, steps, _marked(node, flag))
 
 
@@ -65,7 +65,7 @@ def _marked(node: Node, flag: str) -> Node:
     node = copy(node)
     for _, piece in walk(node):
         piece.line, piece.column, piece.origin = 0, 0, flag
-        if isinstance(piece, Fields):
+        if isinstance(piece, MappingNode):
             for entry in piece.entries.values():
                 entry.line, entry.column, entry.origin = 0, 0, flag
     return node
@@ -81,10 +81,10 @@ def apply(root: Node, override: Override) -> Problem | None:
             return problem
         path = f"{path}.{step}" if path else step
     last = override.steps[-1]
-    if isinstance(node, Fields):
-        node.entries[last] = Entry(override.value, origin=override.flag)
+    if isinstance(node, MappingNode):
+        node.entries[last] = MappingEntry(override.value, origin=override.flag)
         return None
-    if isinstance(node, Items):
+    if isinstance(node, SequenceNode):
         found = _find(node, last)
         if found is not None:
             node.items[found] = override.value
@@ -94,18 +94,18 @@ def apply(root: Node, override: Override) -> Problem | None:
 
 def _below(node: Node | None, step: str, path: str, flag: str) -> tuple[Node | None, Problem | None]:
     """One step down, making what is not there yet."""
-    if isinstance(node, Fields):
+    if isinstance(node, MappingNode):
         present = node.get(step)
-        if present is None or (isinstance(present, Scalar) and present.value is None):
-            node.entries[step] = Entry(Fields(origin=flag), origin=flag)
+        if present is None or (isinstance(present, ScalarNode) and present.value is None):
+            node.entries[step] = MappingEntry(MappingNode(origin=flag), origin=flag)
         return node.entries[step].value, None
-    found = _find(node, step) if isinstance(node, Items) else None
-    if isinstance(node, Items) and found is not None:
+    found = _find(node, step) if isinstance(node, SequenceNode) else None
+    if isinstance(node, SequenceNode) and found is not None:
         return node.items[found], None
     return None, _nowhere(node, step, path, flag)
 
 
-def _find(node: Items, step: str) -> int | None:
+def _find(node: SequenceNode, step: str) -> int | None:
     """An item of a list by its name or its number."""
     names = [_name(item) for item in node.items]
     if step in names:
@@ -114,7 +114,7 @@ def _find(node: Items, step: str) -> int | None:
 
 
 def _nowhere(node: Node | None, step: str, path: str, flag: str) -> Problem:
-    if not isinstance(node, Items):
+    if not isinstance(node, SequenceNode):
         return Problem(path, f"there is a single value here, and no {step!r} in it", "shorten the path", flag)
     known = [name for name in map(_name, node.items) if name]
     fix = f"write one of {', '.join(known)}" if known else f"write a number below {len(node.items)}"
@@ -122,5 +122,5 @@ def _nowhere(node: Node | None, step: str, path: str, flag: str) -> Problem:
 
 
 def _name(item: Node) -> str:
-    name = item.get("name") if isinstance(item, Fields) else None
-    return name.text if isinstance(name, Scalar) else ""
+    name = item.get("name") if isinstance(item, MappingNode) else None
+    return name.text if isinstance(name, ScalarNode) else ""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -16,11 +18,49 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from callsheet.spec.experiment import Experiment
-from callsheet.spec.fields import keys, model_in, models
 from callsheet.spec.quantity import Duration, Quantity
+from callsheet.spec.yaml_tree import Loc
 
 _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 _DROPPED = ("title", "$defs", "additionalProperties", "default", "const", "anyOf", "$ref")
+
+
+@cache
+def keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """A model's fields by their key in a file; its name comes first, as people write it."""
+    fields = {info.alias or name: info for name, info in model.model_fields.items()}
+    return {"name": fields["name"], **fields} if "name" in fields else fields
+
+
+def model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model inside a type such as ``list[Role]`` or ``Scale | None``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    if get_origin(annotation) in (list, dict, Union, UnionType, Annotated):
+        found = (model_in(argument) for argument in get_args(annotation))
+        return next((model for model in found if model), None)
+    return None
+
+
+def model_at(loc: Loc) -> type[BaseModel] | None:
+    """The model of the mapping at a loc; None where keys are free."""
+    model: type[BaseModel] | None = Experiment
+    for step in loc:
+        if isinstance(step, str):
+            info = keys(model).get(step) if model else None
+            model = model_in(info.annotation) if info else None
+    return model
+
+
+def models(root: type[BaseModel] = Experiment) -> Iterator[type[BaseModel]]:
+    """Every model of an experiment, each once, in the order in which a reader meets them."""
+    seen = [root]
+    for model in seen:
+        yield model
+        for info in keys(model).values():
+            inner = model_in(info.annotation)
+            if inner and inner not in seen:
+                seen.append(inner)
 
 
 def schema() -> dict[str, Any]:

@@ -37,7 +37,7 @@ def command(file: str, workdir: str | None) -> None:
 
 
 def _read(file: str) -> bytes:
-    from callsheet.spec.yamldoc import MAX_BYTES
+    from callsheet.spec.yaml_reader import MAX_BYTES
 
     try:
         with click.open_file(file, "rb") as stream:

@@ -9,9 +9,9 @@ from callsheet.compat.dijob.environment import Task, Variables
 from callsheet.compat.dijob.job import Job
 from callsheet.compat.dijob.text import translate
 from callsheet.compat.dijob.volumes import Volumes
-from callsheet.spec.fields import keys
 from callsheet.spec.kubernetes import Probe
-from callsheet.spec.tree import Fields, Loc, Scalar
+from callsheet.spec.schema import keys
+from callsheet.spec.yaml_tree import Loc, MappingNode, ScalarNode
 
 PORT_NAME = "di-port"
 
@@ -97,7 +97,7 @@ class ContainerReader:
         node = self.job.node((*loc, "value"))
         item = self.job.near(loc)
         known[name] = None
-        if self.job.node((*loc, "valueFrom")) is not None or not isinstance(item, Fields):
+        if self.job.node((*loc, "valueFrom")) is not None or not isinstance(item, MappingNode):
             return item
         if node is None:
             known[name] = ""
@@ -132,7 +132,7 @@ class ContainerReader:
     def _text(self, loc: Loc, known: dict[str, str | None]) -> str | None:
         """A text as a template; None for what is no text, which is reported later as what it is."""
         node = self.job.node(loc)
-        if not isinstance(node, Scalar) or not isinstance(node.value, str):
+        if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
             return None
         made, lost = translate(node.value, self.endpoints, known)
         for name in dict.fromkeys(lost):

@@ -16,10 +16,11 @@ from callsheet.compat.dijob.shapes import read
 from callsheet.compat.dijob.volumes import Volumes
 from callsheet.errors import InvalidExperiment, Problem
 from callsheet.plan.load import examine
-from callsheet.spec import tree, yamldoc
+from callsheet.spec import yaml_reader as yamldoc
+from callsheet.spec import yaml_tree as tree
 from callsheet.spec.experiment import Experiment
-from callsheet.spec.tree import Fields, Scalar
-from callsheet.spec.yamldoc import Document, Unreadable, decode
+from callsheet.spec.yaml_reader import Document, Unreadable, decode
+from callsheet.spec.yaml_tree import MappingNode, ScalarNode
 
 KIND = "DIJob"
 
@@ -60,14 +61,14 @@ def convert(data: bytes, file: str, *, workdir: str | None = None) -> list[Conve
 
 
 def _is_job(document: Document) -> bool:
-    kind = document.root.get("kind") if isinstance(document.root, Fields) else None
-    return isinstance(kind, Scalar) and kind.text == KIND
+    kind = document.root.get("kind") if isinstance(document.root, MappingNode) else None
+    return isinstance(kind, ScalarNode) and kind.text == KIND
 
 
 def _other(document: Document, file: str) -> Problem:
     root = document.root
-    kind = root.get("kind") if isinstance(root, Fields) else None
-    shown = kind.text if isinstance(kind, Scalar) else "no kind"
+    kind = root.get("kind") if isinstance(root, MappingNode) else None
+    shown = kind.text if isinstance(kind, ScalarNode) else "no kind"
     fix = ""
     if shown == "AggregatorConfig":
         fix = "add a role for the aggregator yourself; KUBERNETES_AGGREGATOR_URL is not set"
@@ -79,7 +80,7 @@ def _other(document: Document, file: str) -> Problem:
 
 def _convert(document: Document, file: str, workdir: str | None) -> tuple[Experiment | None, Job]:
     root = document.root
-    assert isinstance(root, Fields)
+    assert isinstance(root, MappingNode)
     job = Job(root, file, [replace(flaw, file=file) for flaw in document.flaws])
     shape = read(job)
     if shape is None:
@@ -111,11 +112,11 @@ def _metadata(job: Job) -> dict[str, Any]:
     return {key: job.near(("metadata", key)) for key in wanted if job.node(("metadata", key)) is not None}
 
 
-def _places(root: Fields) -> dict[tuple[int, int], str]:
+def _places(root: MappingNode) -> dict[tuple[int, int], str]:
     """The path in the DIJob of what stands at a line and column."""
     found: dict[tuple[int, int], str] = {}
     for loc, node in tree.walk(root):
         found.setdefault((node.line, node.column), tree.path(root, loc))
-        for key, entry in node.entries.items() if isinstance(node, Fields) else ():
+        for key, entry in node.entries.items() if isinstance(node, MappingNode) else ():
             found.setdefault((entry.line, entry.column), tree.path(root, (*loc, key)))
     return found

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from callsheet import contract
-from callsheet.spec.tree import Loc
+from callsheet.spec.yaml_tree import Loc
 
 COORDINATOR = "coordinator"
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from callsheet.errors import Problem, did_you_mean
-from callsheet.spec import tree
-from callsheet.spec.tree import Entry, Fields, Items, Loc, Node, Scalar
+from callsheet.spec import yaml_tree as tree
+from callsheet.spec.yaml_tree import Loc, MappingEntry, MappingNode, Node, ScalarNode, SequenceNode
 
 
 @dataclass(slots=True)
 class Job:
     """One document of the file."""
 
-    root: Fields
+    root: MappingNode
     file: str
     problems: list[Problem] = field(default_factory=list)
     """Mistakes: there is no experiment before they are mended."""
@@ -39,7 +39,7 @@ class Job:
         if tree.existing(self.root, loc) != loc:
             return None
         node = tree.find(self.root, loc)
-        return None if isinstance(node, Scalar) and node.value is None else node
+        return None if isinstance(node, ScalarNode) and node.value is None else node
 
     def near(self, loc: Loc) -> Node:
         """What stands at a place or nearest above it."""
@@ -48,15 +48,15 @@ class Job:
     def keys(self, loc: Loc) -> list[str]:
         """The keys of a mapping; anything else in its place is a mistake."""
         node = self.node(loc)
-        if node is not None and not isinstance(node, Fields):
+        if node is not None and not isinstance(node, MappingNode):
             self.mistake(loc, "this must be a mapping", "write it as key: value lines")
-        entries = node.entries if isinstance(node, Fields) else {}
+        entries = node.entries if isinstance(node, MappingNode) else {}
         return [key for key in entries if self.node((*loc, key)) is not None]
 
     def items(self, loc: Loc) -> Iterator[Loc]:
         """The place of each item of a list; anything else in its place is a mistake."""
         node = self.node(loc)
-        if isinstance(node, Items):
+        if isinstance(node, SequenceNode):
             yield from ((*loc, step) for step in range(len(node.items)))
         elif node is not None:
             self.mistake(loc, "this must be a list", "begin each item with a hyphen")
@@ -66,9 +66,9 @@ class Job:
         node = self.node(loc)
         if node is None:
             return ""
-        if isinstance(node, Scalar) and isinstance(node.value, str):
+        if isinstance(node, ScalarNode) and isinstance(node.value, str):
             return node.value
-        shown = node.text if isinstance(node, Scalar) else "this"
+        shown = node.text if isinstance(node, ScalarNode) else "this"
         self.mistake(loc, f"{shown} is not text", f'quote it: "{shown}"')
         return ""
 
@@ -77,9 +77,9 @@ class Job:
         node = self.node(loc)
         if node is None:
             return default
-        value = node.value if isinstance(node, Scalar) else None
+        value = node.value if isinstance(node, ScalarNode) else None
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            shown = repr(node.text) if isinstance(node, Scalar) else "this"
+            shown = repr(node.text) if isinstance(node, ScalarNode) else "this"
             self.mistake(loc, f"{shown} is not a whole number from {least}", f"write {max(default, least)}")
             return default
         return value
@@ -106,11 +106,13 @@ class Job:
 def grow(value: Any, at: Node) -> Node:
     """A tree of ours, in which pieces of the DIJob keep their place and new ones stand where `at` does."""
     where = (at.line, at.column)
-    if isinstance(value, Scalar | Items | Fields):
+    if isinstance(value, ScalarNode | SequenceNode | MappingNode):
         return value
     if isinstance(value, dict):
         made = {key: grow(inner, at) for key, inner in value.items()}
-        return Fields(*where, entries={key: Entry(v, v.line, v.column) for key, v in made.items()})
+        return MappingNode(
+            *where, entries={key: MappingEntry(v, v.line, v.column) for key, v in made.items()}
+        )
     if isinstance(value, list):
-        return Items(*where, items=[grow(item, at) for item in value])
-    return Scalar(*where, value=value, text=str(value), plain=not isinstance(value, str))
+        return SequenceNode(*where, items=[grow(item, at) for item in value])
+    return ScalarNode(*where, value=value, text=str(value), plain=not isinstance(value, str))

@@ -10,7 +10,7 @@ from callsheet.compat.dijob.container import ContainerReader
 from callsheet.compat.dijob.environment import Task, Variables
 from callsheet.compat.dijob.job import Job, grow
 from callsheet.compat.dijob.volumes import Volumes
-from callsheet.spec.tree import Loc
+from callsheet.spec.yaml_tree import Loc
 
 MAIN_CONTAINER = "di-container"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from callsheet.compat.dijob.environment import COORDINATOR, Task, Variables, version_1, version_2
 from callsheet.compat.dijob.job import Job
-from callsheet.spec.tree import Loc
+from callsheet.spec.yaml_tree import Loc
 
 GROUP = "diengine.opendilab.org"
 VERSIONS = (f"{GROUP}/v1alpha1", f"{GROUP}/v2alpha1")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from callsheet.compat.dijob.job import Job
-from callsheet.spec import tree
-from callsheet.spec.fields import keys
+from callsheet.spec import yaml_tree as tree
 from callsheet.spec.kubernetes import Volume, VolumeMount
-from callsheet.spec.tree import Fields, Loc, Node
+from callsheet.spec.schema import keys
+from callsheet.spec.yaml_tree import Loc, MappingNode, Node
 
 
 class Volumes:
@@ -32,13 +32,13 @@ class Volumes:
         for place in (*self.job.items(self._common), *self.job.items(loc)):
             node, name = self.job.near(place), self.job.text((*place, "name"))
             raw[name] = node
-            if not isinstance(node, Fields) or not set(self.job.keys(place)) <= set(keys(Volume)):
+            if not isinstance(node, MappingNode) or not set(self.job.keys(place)) <= set(keys(Volume)):
                 continue
             chosen = name
             if tree.to_data(self.made.setdefault(name, node)) != tree.to_data(node):
                 chosen = f"{task}-{name}"
-                entries = node.entries | {"name": tree.Entry(tree.from_data(chosen))}
-                self.made[chosen] = Fields(node.line, node.column, entries=entries)
+                entries = node.entries | {"name": tree.MappingEntry(tree.from_data(chosen))}
+                self.made[chosen] = MappingNode(node.line, node.column, entries=entries)
             names[name] = chosen
 
     def mounts(self, loc: Loc, task: str) -> tuple[list[Any], list[Any]]:
@@ -51,9 +51,9 @@ class Volumes:
             if name in self._raw[task] and (not known or name not in self._names[task]):
                 odd.append(node)
                 self._odd.setdefault(task, set()).add(name)
-            elif isinstance(node, Fields) and self._names[task].get(name, name) != name:
-                entry = tree.Entry(tree.from_data(self._names[task][name]))
-                plain.append(Fields(node.line, node.column, entries=node.entries | {"name": entry}))
+            elif isinstance(node, MappingNode) and self._names[task].get(name, name) != name:
+                entry = tree.MappingEntry(tree.from_data(self._names[task][name]))
+                plain.append(MappingNode(node.line, node.column, entries=node.entries | {"name": entry}))
             else:
                 plain.append(node)
         return plain, odd

@@ -10,7 +10,7 @@ from callsheet.plan.check.fields import check_fields
 from callsheet.plan.check.names import check_names
 from callsheet.plan.check.placeholders import check_placeholders
 from callsheet.plan.check.wiring import check_wiring
-from callsheet.spec import tree
+from callsheet.spec import yaml_tree as tree
 from callsheet.spec.dump import to_data
 from callsheet.spec.experiment import Experiment
 

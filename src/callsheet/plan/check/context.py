@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from callsheet.spec.document import Names
+from callsheet.spec.document import MentionedNames
 from callsheet.spec.experiment import Container, Experiment, Role
-from callsheet.spec.tree import Loc
+from callsheet.spec.yaml_tree import Loc
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Mistake:
 class DocumentInfo:
     """What a file holds beyond the experiment that it could be parsed into, so that no mistake is reported twice."""
 
-    names: Names = field(default_factory=Names)
+    names: MentionedNames = field(default_factory=MentionedNames)
     dropped: frozenset[Loc] = frozenset()
     """Where values were left out because their shape is wrong."""
 

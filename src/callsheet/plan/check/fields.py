@@ -14,7 +14,7 @@ from callsheet.plan.check.context import CheckContext, Mistake, PlacedContainer,
 from callsheet.plan.check.names import is_object_name
 from callsheet.spec.kubernetes import EnvFromSource, EnvSource, EnvVar, Probe, ResourceFieldRef, Volume
 from callsheet.spec.quantity import is_counted, parse_quantity
-from callsheet.spec.tree import Loc
+from callsheet.spec.yaml_tree import Loc
 
 STORAGE_SCHEMES = ("s3", "gs", "az", "file", "pvc")
 

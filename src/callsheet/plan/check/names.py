@@ -7,13 +7,8 @@ from collections.abc import Iterator
 
 from callsheet import contract
 from callsheet.plan.check.context import CheckContext, Mistake, repeated
-from callsheet.spec.experiment import LABEL_PATTERN, LABEL_RULE
-from callsheet.spec.tree import Loc
-
-LONGEST_LABEL = 63
-LONGEST_ROLE_OBJECT = 52
-"""Kubernetes adds eleven characters to a StatefulSet's name for a label. Since a role has at most 100,000 replicas,
-the host name of the last one fits into a label as well."""
+from callsheet.spec.experiment import LABEL_PATTERN, LABEL_RULE, LONGEST_LABEL, LONGEST_ROLE_OBJECT
+from callsheet.spec.yaml_tree import Loc
 
 _LABEL = re.compile(LABEL_PATTERN)
 _NAMED = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)")

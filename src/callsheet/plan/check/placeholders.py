@@ -10,7 +10,7 @@ from callsheet.plan import template
 from callsheet.plan.check.context import CheckContext, Mistake, PlacedContainer
 from callsheet.plan.template import Placeholder
 from callsheet.spec.kubernetes import EnvVar
-from callsheet.spec.tree import Loc
+from callsheet.spec.yaml_tree import Loc
 
 
 def check_placeholders(context: CheckContext) -> Iterator[Mistake]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from callsheet.errors import did_you_mean
 from callsheet.plan.check.context import CheckContext, Mistake, PlacedContainer, listed, repeated
 from callsheet.spec.experiment import ContainerFields, Role
-from callsheet.spec.tree import Loc
+from callsheet.spec.yaml_tree import Loc
 
 
 def check_wiring(context: CheckContext) -> Iterator[Mistake]:

@@ -86,7 +86,8 @@ def _merge(files: Iterable[Path]) -> dict[str, Any]:
 
 def _data(path: Path) -> dict[str, Any]:
     """What is in a file. It is read like an experiment, with limits: PyYAML ends the process when lists lie too deep."""
-    from callsheet.spec import tree, yamldoc
+    from callsheet.spec import yaml_reader as yamldoc
+    from callsheet.spec import yaml_tree as tree
 
     try:
         documents, problems = yamldoc.read(yamldoc.decode(path.read_bytes()))

@@ -14,9 +14,18 @@ from typing import Any
 import yaml
 
 from callsheet.errors import Problem
-from callsheet.spec.scalars import resolve_plain
-from callsheet.spec.tree import Entry, Fields, Items, Loc, Node, Scalar, path, walk
-from callsheet.spec.yamlerrors import explain
+from callsheet.spec.yaml_errors import explain
+from callsheet.spec.yaml_scalars import resolve_plain
+from callsheet.spec.yaml_tree import (
+    Loc,
+    MappingEntry,
+    MappingNode,
+    Node,
+    ScalarNode,
+    SequenceNode,
+    path,
+    walk,
+)
 
 MAX_BYTES = 2 * 1024 * 1024
 MAX_DEPTH = 64
@@ -50,12 +59,12 @@ class Document:
 class _Frame:
     """A list or mapping whose end has not come yet."""
 
-    node: Items | Fields
+    node: SequenceNode | MappingNode
     anchor: str | None
     before: int
     """How many nodes had been counted when it began."""
     height: int = 1
-    key: Scalar | None = None
+    key: ScalarNode | None = None
     """A mapping's key whose value has not come yet."""
     merges: list[Node] = field(default_factory=list)
 
@@ -133,7 +142,7 @@ def _documents(text: str) -> Iterator[Document]:
             builder, start = _Builder(), _index(event.start_mark)
         elif kind is yaml.DocumentEndEvent:
             root = builder.root
-            if root is not None and not (isinstance(root, Scalar) and root.value is None):
+            if root is not None and not (isinstance(root, ScalarNode) and root.value is None):
                 yield Document(root, text[start : _index(event.end_mark)], builder.problems())
         elif kind not in (yaml.StreamStartEvent, yaml.StreamEndEvent):
             builder.take(event)
@@ -170,7 +179,9 @@ class _Builder:
             self._close()
         else:
             self._grow(1, 1, line, column)
-            made = Items(line, column) if kind is yaml.SequenceStartEvent else Fields(line, column)
+            made = (
+                SequenceNode(line, column) if kind is yaml.SequenceStartEvent else MappingNode(line, column)
+            )
             self._check_tag(made, event.tag, line, column)
             self._stack.append(_Frame(made, event.anchor, self._count - 1))
 
@@ -216,14 +227,16 @@ class _Builder:
         self._grow(anchor.size, anchor.height, line, column)
         self._add(anchor.node, anchor.height)
 
-    def _scalar(self, event: Any, line: int, column: int) -> Scalar:
+    def _scalar(self, event: Any, line: int, column: int) -> ScalarNode:
         text, tag = event.value, event.tag
         plain = not event.style
         if tag is None:
             value = resolve_plain(text) if plain else text
-            return Scalar(line, column, "", False, value, text, plain)
+            return ScalarNode(line, column, "", False, value, text, plain)
         resolved = tag in _KNOWN_TAGS and tag != f"{_TAG}str"
-        node = Scalar(line, column, value=resolve_plain(text) if resolved else text, text=text, plain=plain)
+        node = ScalarNode(
+            line, column, value=resolve_plain(text) if resolved else text, text=text, plain=plain
+        )
         self._check_tag(node, tag, line, column)
         return node
 
@@ -241,7 +254,7 @@ class _Builder:
         frame = self._stack[-1]
         if height >= frame.height:
             frame.height = height + 1
-        if isinstance(frame.node, Items):
+        if isinstance(frame.node, SequenceNode):
             frame.node.items.append(node)
         elif frame.key is None:
             frame.key = self._key(frame.node, node)
@@ -249,12 +262,12 @@ class _Builder:
             self._entry(frame, frame.node, frame.key, node)
             frame.key = None
 
-    def _key(self, owner: Fields, node: Node) -> Scalar:
+    def _key(self, owner: MappingNode, node: Node) -> ScalarNode:
         """The key of the next value. A mapping with a list or mapping for a key is useless as a whole."""
-        if isinstance(node, Scalar):
+        if isinstance(node, ScalarNode):
             return node
-        kind = "mapping" if isinstance(node, Fields) else "list"
-        inner = ", ".join(node.entries) if isinstance(node, Fields) else ""
+        kind = "mapping" if isinstance(node, MappingNode) else "list"
+        inner = ", ".join(node.entries) if isinstance(node, MappingNode) else ""
         fix = (
             f'if this is meant as text, quote it: "{{{{{inner}}}}}"'
             if inner
@@ -262,9 +275,9 @@ class _Builder:
         )
         owner.broken = True
         self._flaws.append(_Flaw(owner, "", f"a {kind} cannot be a key", fix, owner.line, owner.column))
-        return Scalar(node.line, node.column, value="", text="", plain=False)
+        return ScalarNode(node.line, node.column, value="", text="", plain=False)
 
-    def _entry(self, frame: _Frame, owner: Fields, key: Scalar, value: Node) -> None:
+    def _entry(self, frame: _Frame, owner: MappingNode, key: ScalarNode, value: Node) -> None:
         name = key.text
         if key.plain and name == "<<":
             frame.merges.append(value)
@@ -275,7 +288,7 @@ class _Builder:
             self._flaws.append(_Flaw(owner, name, message, f'quote it: "{name}"', key.line, key.column))
             owner.dropped.add(name)
         elif name not in owner.entries:
-            owner.entries[name] = Entry(value, key.line, key.column)
+            owner.entries[name] = MappingEntry(value, key.line, key.column)
         elif not owner.broken:
             message = f"the key {name!r} stands here and in line {owner.entries[name].line}"
             self._flaws.append(_Flaw(owner, name, message, "keep one of the two", key.line, key.column))
@@ -283,16 +296,16 @@ class _Builder:
     def _close(self) -> None:
         frame = self._stack.pop()
         node = frame.node
-        if isinstance(node, Fields):
+        if isinstance(node, MappingNode):
             for value in frame.merges:
                 self._merge(node, value)
         if frame.anchor:
             self._anchors[frame.anchor] = _Anchor(node, self._count - frame.before, frame.height)
         self._add(node, frame.height)
 
-    def _merge(self, owner: Fields, value: Node) -> None:
-        for source in value.items if isinstance(value, Items) else [value]:
-            if not isinstance(source, Fields):
+    def _merge(self, owner: MappingNode, value: Node) -> None:
+        for source in value.items if isinstance(value, SequenceNode) else [value]:
+            if not isinstance(source, MappingNode):
                 fix = "write << with an alias of a mapping, or a list of such"
                 self._flaws.append(_Flaw(owner, "<<", "<< needs a mapping", fix, source.line, source.column))
                 continue

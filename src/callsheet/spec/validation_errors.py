@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pydantic_core import ErrorDetails
 
 from callsheet.errors import did_you_mean, nearest
-from callsheet.spec import tree
+from callsheet.spec import yaml_tree as tree
 from callsheet.spec.experiment import LABEL_PATTERN, LABEL_RULE
-from callsheet.spec.fields import keys, model_at, models
 from callsheet.spec.quantity import instead_of_float
-from callsheet.spec.scalars import resolve_plain
-from callsheet.spec.tree import Fields, Items, Loc, Node, Scalar
+from callsheet.spec.schema import keys, model_at, models
+from callsheet.spec.yaml_scalars import resolve_plain
+from callsheet.spec.yaml_tree import Loc, MappingNode, Node, ScalarNode, SequenceNode
 
 _EXPECTED = {
     "string_type": "text",
@@ -47,7 +47,7 @@ _HOMES = {"ExperimentSpec": "spec", "Lifecycle": "spec.lifecycle", "Metadata": "
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ShapeMistake:
     """One mistake of shape."""
 
     loc: Loc
@@ -59,7 +59,7 @@ class Finding:
     missing: bool = False
 
 
-def findings(root: Node, errors: Iterable[ErrorDetails]) -> list[Finding]:
+def shape_mistakes(root: Node, errors: Iterable[ErrorDetails]) -> list[ShapeMistake]:
     """One finding for each wrong piece; pydantic reports a union's members one by one."""
     by_place: dict[Loc, list[ErrorDetails]] = {}
     for error in errors:
@@ -67,11 +67,11 @@ def findings(root: Node, errors: Iterable[ErrorDetails]) -> list[Finding]:
         if error["type"] == "missing":
             loc = (*loc, error["loc"][len(loc)])
         by_place.setdefault(loc, []).append(error)
-    found = [_finding(root, loc, here) for loc, here in by_place.items()]
+    found = [_shape_mistake(root, loc, here) for loc, here in by_place.items()]
     # A misspelled key is one mistake, not an unknown key and a missing one.
     misspelled = {(f.loc[:-1], near_key(f.loc)) for f in found if f.at_key}
     return [
-        Finding(f.loc, "", missing=True) if f.missing and (f.loc[:-1], f.loc[-1]) in misspelled else f
+        ShapeMistake(f.loc, "", missing=True) if f.missing and (f.loc[:-1], f.loc[-1]) in misspelled else f
         for f in found
     ]
 
@@ -82,45 +82,49 @@ def near_key(loc: Loc) -> str:
     return nearest(str(loc[-1]), keys(model), cutoff=0.7) if model else ""
 
 
-def _finding(root: Node, loc: Loc, errors: list[ErrorDetails]) -> Finding:
+def _shape_mistake(root: Node, loc: Loc, errors: list[ErrorDetails]) -> ShapeMistake:
     error = errors[0]
     kind = error["type"]
     node = tree.find(root, loc)
     if kind == "missing":
         return _missing(root, loc, node)
     if kind == "extra_forbidden":
-        return Finding(loc, f"unknown key {str(loc[-1])!r}", _meant(loc), at_key=True)
+        return ShapeMistake(loc, f"unknown key {str(loc[-1])!r}", _meant(loc), at_key=True)
     if kind in _EXPECTED:
         expected = list(dict.fromkeys(_EXPECTED[e["type"]] for e in errors if e["type"] in _EXPECTED))
-        return Finding(loc, *_wrong_type(loc, node, expected))
-    shown = node.text if isinstance(node, Scalar) else "this"
+        return ShapeMistake(loc, *_wrong_type(loc, node, expected))
+    shown = node.text if isinstance(node, ScalarNode) else "this"
     context = error.get("ctx", {})
     if kind == "literal_error":
-        return Finding(loc, *_wrong_choice(shown, re.findall(r"'([^']*)'", str(context.get("expected", "")))))
+        return ShapeMistake(
+            loc, *_wrong_choice(shown, re.findall(r"'([^']*)'", str(context.get("expected", ""))))
+        )
     if kind == "greater_than_equal":
-        return Finding(loc, f"{shown} is too small", f"write at least {context['ge']}")
+        return ShapeMistake(loc, f"{shown} is too small", f"write at least {context['ge']}")
     if kind == "less_than_equal":
-        return Finding(loc, f"{shown} is too large", f"write at most {context['le']}")
+        return ShapeMistake(loc, f"{shown} is too large", f"write at most {context['le']}")
     if kind == "too_short":
-        return Finding(loc, f"{loc[-1]} is empty", "give at least one")
+        return ShapeMistake(loc, f"{loc[-1]} is empty", "give at least one")
     fix = str(context.get("fix", ""))
-    if kind == "quantity" and isinstance(node, Scalar) and isinstance(node.value, float):
+    if kind == "quantity" and isinstance(node, ScalarNode) and isinstance(node.value, float):
         fix = instead_of_float(str(loc[-1]), node.text)
-    return Finding(loc, error["msg"] if not isinstance(node, Scalar) else _reworded(error["msg"], node), fix)
+    return ShapeMistake(
+        loc, error["msg"] if not isinstance(node, ScalarNode) else _reworded(error["msg"], node), fix
+    )
 
 
-def _reworded(message: str, node: Scalar) -> str:
+def _reworded(message: str, node: ScalarNode) -> str:
     """pydantic shows the value that YAML made; people look for what they wrote."""
     return re.sub(r"^.*? is not ", lambda _: f"{_shown(node)} is not ", message)
 
 
-def _missing(root: Node, loc: Loc, parent: Node) -> Finding:
+def _missing(root: Node, loc: Loc, parent: Node) -> ShapeMistake:
     key = str(loc[-1])
     known = keys(model) if (model := model_at(loc[:-1])) else {}
-    strangers = [k for k in parent.entries if k not in known] if isinstance(parent, Fields) else []
+    strangers = [k for k in parent.entries if k not in known] if isinstance(parent, MappingNode) else []
     near = nearest(key, strangers)
     fix = f"did you mean {key} instead of {near}?" if near else f"add {key}: ..."
-    return Finding(loc, f"{key} is missing", fix, missing=True)
+    return ShapeMistake(loc, f"{key} is missing", fix, missing=True)
 
 
 def _meant(loc: Loc) -> str:
@@ -153,15 +157,15 @@ def _wrong_type(loc: Loc, node: Node, expected: list[str]) -> tuple[str, str]:
         return message, _as_list(str(loc[-1]), node)
     if wanted == "a mapping":
         return message, _as_mapping(loc, node)
-    if isinstance(node, Scalar) and not node.plain and re.fullmatch(r"[0-9]+|true|false", node.text):
+    if isinstance(node, ScalarNode) and not node.plain and re.fullmatch(r"[0-9]+|true|false", node.text):
         return message, f"remove the quotes: {node.text}"
     return message, f"write {wanted}"
 
 
 def _shown(node: Node) -> str:
-    if isinstance(node, Items):
+    if isinstance(node, SequenceNode):
         return "a list"
-    if isinstance(node, Fields):
+    if isinstance(node, MappingNode):
         return "a mapping"
     if isinstance(node.value, bool):
         return f"the boolean {node.text}"
@@ -171,7 +175,7 @@ def _shown(node: Node) -> str:
 
 
 def _not_text(loc: Loc, node: Node, message: str) -> tuple[str, str]:
-    if isinstance(node, Scalar):
+    if isinstance(node, ScalarNode):
         quoted = f'quote it: "{node.text}"'
         if _is_label(loc) and not re.fullmatch(LABEL_PATTERN, node.text):
             return message, f"write a name: {LABEL_RULE}"
@@ -181,9 +185,9 @@ def _not_text(loc: Loc, node: Node, message: str) -> tuple[str, str]:
                 quoted,
             )
         return message, quoted if node.text else 'write "" for an empty text'
-    if isinstance(node, Fields) and node.entries:
+    if isinstance(node, MappingNode) and node.entries:
         name = node.get("name")
-        if "connects" in loc and isinstance(name, Scalar):
+        if "connects" in loc and isinstance(name, ScalarNode):
             return message, f"write the name alone: {name.text}"
         written = _as_written(node)
         return (
@@ -199,18 +203,18 @@ def _is_label(loc: Loc) -> bool:
     return loc[-1] == "name" and inside != [] and inside[0] in _LABELED
 
 
-def _as_written(node: Fields) -> str:
+def _as_written(node: MappingNode) -> str:
     """A small mapping as it probably stands in the file."""
     values = {key: entry.value for key, entry in node.entries.items()}
-    if all(isinstance(value, Scalar) and not value.text for value in values.values()):
+    if all(isinstance(value, ScalarNode) and not value.text for value in values.values()):
         return "{" + ", ".join(values) + "}"
     return ", ".join(
-        f"{key}: {value.text if isinstance(value, Scalar) else '...'}" for key, value in values.items()
+        f"{key}: {value.text if isinstance(value, ScalarNode) else '...'}" for key, value in values.items()
     )
 
 
 def _as_list(key: str, node: Node) -> str:
-    if isinstance(node, Scalar):
+    if isinstance(node, ScalarNode):
         if key in ("command", "args"):
             return f"write a list: [{', '.join(_quoted(word) for word in _words(node.text))}]"
         return (
@@ -218,9 +222,9 @@ def _as_list(key: str, node: Node) -> str:
             if key in ("binds", "exposes")
             else f"write a list: [{node.text}]"
         )
-    if isinstance(node, Fields) and node.entries:
+    if isinstance(node, MappingNode) and node.entries:
         first, entry = next(iter(node.entries.items()))
-        value = entry.value.text if isinstance(entry.value, Scalar) else "..."
+        value = entry.value.text if isinstance(entry.value, ScalarNode) else "..."
         if key in ("binds", "exposes"):
             return f"write a list: [{{name: {first}, port: {value or 'NUMBER'}}}]"
         if key == "env":
@@ -244,7 +248,7 @@ def _quoted(word: str) -> str:
 
 
 def _as_mapping(loc: Loc, node: Node) -> str:
-    if isinstance(node, Scalar) and isinstance(loc[-1], int) and len(loc) > 1:
+    if isinstance(node, ScalarNode) and isinstance(loc[-1], int) and len(loc) > 1:
         name, equals, value = node.text.partition("=")
         if loc[-2] == "env" and equals:
             return f'write {{name: {name}, value: "{value}"}}'

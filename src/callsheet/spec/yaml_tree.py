@@ -30,7 +30,7 @@ class _Piece:
 
 
 @dataclass(slots=True, eq=False)
-class Scalar(_Piece):
+class ScalarNode(_Piece):
     """A single value."""
 
     value: Any = None
@@ -38,31 +38,31 @@ class Scalar(_Piece):
     """As written, without quotes."""
     plain: bool = True
     """Whether it stands without quotes."""
-    standin: bool = False
+    invented: bool = False
     """Put there by us for a name that is missing."""
 
 
 @dataclass(slots=True, eq=False)
-class Items(_Piece):
+class SequenceNode(_Piece):
     """A list."""
 
     items: list[Node] = field(default_factory=list)
-    left: list[int] | None = None
+    positions: list[int] | None = None
     """Once an item was dropped: the position that each of the others has in the file."""
 
     def number(self, step: int) -> int:
         """The position of an item in the file."""
-        return step if self.left is None else self.left[step]
+        return step if self.positions is None else self.positions[step]
 
     def drop(self, step: int) -> None:
         """Take an item out."""
-        if self.left is None:
-            self.left = list(range(len(self.items)))
-        del self.items[step], self.left[step]
+        if self.positions is None:
+            self.positions = list(range(len(self.items)))
+        del self.items[step], self.positions[step]
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class MappingEntry:
     """A key with its value; the place is the key's."""
 
     value: Node
@@ -72,10 +72,10 @@ class Entry:
 
 
 @dataclass(slots=True, eq=False)
-class Fields(_Piece):
+class MappingNode(_Piece):
     """A mapping."""
 
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, MappingEntry] = field(default_factory=dict)
     dropped: set[str] = field(default_factory=set)
 
     def get(self, key: str) -> Node | None:
@@ -84,14 +84,14 @@ class Fields(_Piece):
         return entry.value if entry else None
 
 
-Node = Scalar | Items | Fields
+Node = ScalarNode | SequenceNode | MappingNode
 
 
 def to_data(node: Node) -> Any:
     """Plain Python data."""
-    if isinstance(node, Scalar):
+    if isinstance(node, ScalarNode):
         return node.value
-    if isinstance(node, Items):
+    if isinstance(node, SequenceNode):
         return [to_data(item) for item in node.items]
     return {key: to_data(entry.value) for key, entry in node.entries.items()}
 
@@ -99,28 +99,34 @@ def to_data(node: Node) -> Any:
 def from_data(data: Any) -> Node:
     """A tree without places."""
     if isinstance(data, dict):
-        return Fields(entries={str(key): Entry(from_data(value)) for key, value in data.items()})
+        return MappingNode(entries={str(key): MappingEntry(from_data(value)) for key, value in data.items()})
     if isinstance(data, list):
-        return Items(items=[from_data(item) for item in data])
-    return Scalar(value=data, text=str(data), plain=not isinstance(data, str))
+        return SequenceNode(items=[from_data(item) for item in data])
+    return ScalarNode(value=data, text=str(data), plain=not isinstance(data, str))
 
 
 def copy(node: Node) -> Node:
     """A tree that can be changed without changing the first; what an alias shared is separate in it."""
-    if isinstance(node, Scalar):
+    if isinstance(node, ScalarNode):
         return node
     where = (node.line, node.column, node.origin, node.broken)
-    if isinstance(node, Items):
-        return Items(*where, items=[copy(item) for item in node.items], left=node.left and list(node.left))
-    entries = {key: Entry(copy(e.value), e.line, e.column, e.origin) for key, e in node.entries.items()}
-    return Fields(*where, entries=entries, dropped=set(node.dropped))
+    if isinstance(node, SequenceNode):
+        return SequenceNode(
+            *where,
+            items=[copy(item) for item in node.items],
+            positions=node.positions and list(node.positions),
+        )
+    entries = {
+        key: MappingEntry(copy(e.value), e.line, e.column, e.origin) for key, e in node.entries.items()
+    }
+    return MappingNode(*where, entries=entries, dropped=set(node.dropped))
 
 
 def child(node: Node, step: str | int) -> Node | None:
     """One step down; None when there is nothing."""
-    if isinstance(node, Fields) and isinstance(step, str):
+    if isinstance(node, MappingNode) and isinstance(step, str):
         return node.get(step)
-    if isinstance(node, Items) and isinstance(step, int) and step < len(node.items):
+    if isinstance(node, SequenceNode) and isinstance(step, int) and step < len(node.items):
         return node.items[step]
     return None
 
@@ -148,10 +154,10 @@ def find(root: Node, loc: Loc) -> Node:
 
 def place(root: Node, loc: Loc, *, key: bool = False) -> tuple[int, int, str]:
     """Line, column and flag of the value at a loc, or of its key."""
-    spot: Node | Entry = find(root, loc)
+    spot: Node | MappingEntry = find(root, loc)
     if key and loc:
         parent = find(root, loc[:-1])
-        if isinstance(parent, Fields) and loc[-1] in parent.entries:
+        if isinstance(parent, MappingNode) and loc[-1] in parent.entries:
             spot = parent.entries[str(loc[-1])]
     return spot.line, spot.column, spot.origin
 
@@ -176,7 +182,7 @@ def locate(root: Node, text: str) -> Loc:
     for match in _STEP.finditer(text):
         word = match["quoted"] or match["item"] or match["key"] or ""
         step: str | int | None = word
-        if isinstance(node, Items):
+        if isinstance(node, SequenceNode):
             step = next((i for i in range(len(node.items)) if _item_name(node, i) == word), None)
         below = child(node, step) if step is not None else None
         if step is None or below is None:
@@ -186,7 +192,7 @@ def locate(root: Node, text: str) -> Loc:
 
 
 def _item_name(parent: Node | None, step: int) -> str:
-    if not isinstance(parent, Items) or step >= len(parent.items):
+    if not isinstance(parent, SequenceNode) or step >= len(parent.items):
         return str(step)
     name = _name(parent.items[step])
     if name and sum(_name(item) == name for item in parent.items) == 1:
@@ -195,8 +201,8 @@ def _item_name(parent: Node | None, step: int) -> str:
 
 
 def _name(node: Node) -> str:
-    name = node.get("name") if isinstance(node, Fields) else None
-    if not isinstance(name, Scalar) or name.standin or not isinstance(name.value, str):
+    name = node.get("name") if isinstance(node, MappingNode) else None
+    if not isinstance(name, ScalarNode) or name.invented or not isinstance(name.value, str):
         return ""
     return name.value if _NAME.fullmatch(name.value) else ""
 
@@ -208,23 +214,23 @@ def drop(root: Node, loc: Loc, *, quietly: bool = False) -> bool:
     parent, step = find(root, loc[:-1]), loc[-1]
     if existing(root, loc) != loc:
         return False
-    if isinstance(parent, Fields):
+    if isinstance(parent, MappingNode):
         del parent.entries[str(step)]
         if not quietly:
             parent.dropped.add(str(step))
-    elif isinstance(parent, Items) and isinstance(step, int):
+    elif isinstance(parent, SequenceNode) and isinstance(step, int):
         parent.drop(step)
     return True
 
 
 def dropped(node: Node, loc: Loc = ()) -> Iterator[Loc]:
     """Where something was taken out: the loc of each key, and of each list that lost an item."""
-    if isinstance(node, Items):
-        if node.left is not None:
+    if isinstance(node, SequenceNode):
+        if node.positions is not None:
             yield loc
         for step, item in enumerate(node.items):
             yield from dropped(item, (*loc, step))
-    elif isinstance(node, Fields):
+    elif isinstance(node, MappingNode):
         yield from ((*loc, key) for key in node.dropped)
         for key, entry in node.entries.items():
             yield from dropped(entry.value, (*loc, key))
@@ -233,9 +239,9 @@ def dropped(node: Node, loc: Loc = ()) -> Iterator[Loc]:
 def walk(node: Node, loc: Loc = ()) -> Iterator[tuple[Loc, Node]]:
     """Every node with its loc, parents first."""
     yield loc, node
-    if isinstance(node, Items):
+    if isinstance(node, SequenceNode):
         for step, item in enumerate(node.items):
             yield from walk(item, (*loc, step))
-    elif isinstance(node, Fields):
+    elif isinstance(node, MappingNode):
         for key, entry in node.entries.items():
             yield from walk(entry.value, (*loc, key))
