@@ -112,7 +112,7 @@ def test_the_page_tells_the_largest_sizes() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "custom-resource.md").read_text()
     told = {
         name: int(row.split("|")[2])
-        for row in page.partition("## Largest sizes")[2].partition("\n## ")[0].splitlines()
+        for row in page.partition("## Size limits")[2].partition("\n## ")[0].splitlines()
         for name in re.findall(r"`(\w+)`", row)
     }
     assert told.items() >= MOST.items()
