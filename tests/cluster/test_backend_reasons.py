@@ -82,7 +82,7 @@ def test_a_quota_that_stands_in_the_way_is_told_in_numbers(begin: Begin, namespa
     def told(status: Any) -> bool:
         reasons = [r.reason for r in status.replicas]
         return any(
-            "the namespace's quota 'small' allows pods=1, pods=1 is used and pods=1 more is asked for"
+            "the namespace's quota 'small' allows pods=1, pods=1 is used and pods=1 more is requested"
             in reason
             for reason in reasons
         )

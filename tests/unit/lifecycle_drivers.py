@@ -14,7 +14,7 @@ from callsheet.backends.base import Status
 from callsheet.backends.kubernetes import launch, names
 from callsheet.backends.kubernetes import run as kubernetes_run
 from callsheet.backends.kubernetes.client.api import Api
-from callsheet.backends.kubernetes.client.errors import Refused
+from callsheet.backends.kubernetes.client.errors import ApiError
 from callsheet.backends.kubernetes.observe.observed import Observed, index_of, is_over, role_of
 from callsheet.backends.kubernetes.render.objects import render
 from callsheet.backends.local.addressing import LocalAddressing
@@ -238,7 +238,7 @@ class Cluster:
         body = copy.deepcopy(body)
         version = body.get("metadata", {}).pop("resourceVersion", None)
         if version not in (None, there["metadata"].get("resourceVersion")):
-            raise Refused(409, "the object has been modified", "the cluster refused")
+            raise ApiError(409, "the object has been modified", "the cluster refused")
         there["metadata"].setdefault("annotations", {}).update(
             body.get("metadata", {}).get("annotations", {})
         )

@@ -97,7 +97,8 @@ def test_a_proxy_that_cannot_be_used_is_told_with_its_place(
 
 
 def test_a_missing_client_library_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "httpx2", None)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    monkeypatch.delitem(sys.modules, "callsheet.backends.kubernetes.client.http", raising=False)
     with pytest.raises(UserError, match="client library is not installed") as caught:
         backend("kubernetes").runs()
     assert caught.value.fix == "pip install 'callsheet[kubernetes]'"

@@ -11,7 +11,7 @@ from test_kubernetes_status import observed, pod
 
 from callsheet.backends.base import LogQuery, Status, Target
 from callsheet.backends.kubernetes.client.api import Api
-from callsheet.backends.kubernetes.client.errors import Refused
+from callsheet.backends.kubernetes.client.errors import ApiError
 from callsheet.backends.kubernetes.keep import KeptRun
 from callsheet.backends.kubernetes.observe.status import Assessment
 from callsheet.backends.kubernetes.run import KubernetesRun
@@ -73,7 +73,7 @@ class Busy:
     def patch(self, kind: str, name: str, body: Any) -> None:
         if kind == "ConfigMap" and self.conflicts:
             self.conflicts -= 1
-            raise Refused(409, "the object has been modified", "the cluster refused")
+            raise ApiError(409, "the object has been modified", "the cluster refused")
         self.patched.append(kind)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from callsheet.backends.kubernetes.client.api import Api
-from callsheet.backends.kubernetes.client.errors import Refused
+from callsheet.backends.kubernetes.client.errors import ApiError
 from callsheet.backends.kubernetes.observe.cluster import Node, nodes
 
 GPU = "nvidia.com/gpu"
@@ -35,7 +35,7 @@ class Cluster:
 
     def objects(self, kind: str, **_: Any) -> list[dict[str, Any]]:
         if not self.allowed:
-            raise Refused(403, "no", "no")
+            raise ApiError(403, "no", "no")
         wants = [{"resources": {"limits": {GPU: "1"}}}, {"resources": {"limits": {GPU: "2"}}}, {}]
         return [{"spec": {"nodeName": "big", "containers": wants}}, {"spec": {"containers": wants}}]
 

@@ -58,7 +58,7 @@ def test_the_manifests_are_the_golden_ones(source: Path, golden: str) -> None:
 
 
 def test_rendering_is_pure_and_needs_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "httpx2", None)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
     (loaded,) = load([str(GOLDEN / "everything.yaml")])
     code = {"a.py": CodeFile(b"a"), "b.bin": CodeFile(bytes(range(256)))}
     assert render(loaded.experiment, "r1", code) == render(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callsheet.backends.kubernetes import names
-from callsheet.backends.kubernetes.client.errors import Refused, Unreachable, explain_limit, refusal
+from callsheet.backends.kubernetes.client.errors import ApiError, Unreachable, api_error, explain_limit
 from callsheet.backends.kubernetes.observe import exposed, reasons
 from callsheet.backends.kubernetes.observe.observed import Observed, indexes
 from callsheet.backends.kubernetes.observe.status import Assessment, assess
@@ -224,21 +224,21 @@ def test_a_volume_that_cannot_be_mounted_is_told_from_the_events() -> None:
 
 def test_missing_rights_are_named() -> None:
     text = 'pods is forbidden: User "jo" cannot list resource "jobs" in API group "batch" in the namespace "team"'
-    error = refusal(403, text, what="list jobs", context="prod")
+    error = api_error(403, text, what="list jobs", context="prod")
     assert "the right to list jobs.batch in the namespace 'team' is missing; you are 'jo' there" in str(error)
-    expired = refusal(401, "Unauthorized", what="list pods", context="prod")
+    expired = api_error(401, "Unauthorized", what="list pods", context="prod")
     assert "'prod' did not accept your credentials: they are wrong or have expired" in str(expired)
-    absent = refusal(404, 'namespaces "teem" not found', what="create", context="prod")
+    absent = api_error(404, 'namespaces "teem" not found', what="create", context="prod")
     assert "there is no namespace 'teem'" in str(absent)
-    assert isinstance(refusal(503, "busy", what="list pods", context=""), Unreachable)
-    assert isinstance(absent, Refused)
+    assert isinstance(api_error(503, "busy", what="list pods", context=""), Unreachable)
+    assert isinstance(absent, ApiError)
 
 
 def test_a_quota_is_told_in_numbers() -> None:
     text = 'pods "x" is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3'
     assert (
         explain_limit(text)
-        == "the namespace's quota 'small' allows pods=3, pods=3 is used and pods=1 more is asked for"
+        == "the namespace's quota 'small' allows pods=3, pods=3 is used and pods=1 more is requested"
     )
     assert explain_limit("something else") == ""
 

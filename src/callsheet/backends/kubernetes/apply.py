@@ -15,7 +15,7 @@ from typing import Literal, TypeVar
 
 from callsheet.backends.kubernetes import names
 from callsheet.backends.kubernetes.client.api import Api, Object
-from callsheet.backends.kubernetes.client.errors import Refused, in_the_files_words, is_immutable
+from callsheet.backends.kubernetes.client.errors import ApiError, in_the_files_words, is_immutable
 from callsheet.errors import RetryError, UserError
 
 Action = Literal["create", "change", "replace", "delete", "keep"]
@@ -110,11 +110,11 @@ def _put(api: Api, made: Object, before: Object | None) -> Change:
             return _replace(api, made)
         try:
             return Change(_action(before, api.apply(made)), kind, name)
-        except Refused as error:
+        except ApiError as error:
             if before is None or not is_immutable(error):
                 raise
             return _replace(api, made)
-    except Refused as error:
+    except ApiError as error:
         role = (made["metadata"].get("labels") or {}).get(names.ROLE, "")
         raise UserError(
             f"the cluster refused the {kind} {name}: {in_the_files_words(error.text, role)}"
@@ -156,7 +156,7 @@ def leftovers(api: Api, experiment: str, kept: set[Key]) -> list[Key]:
     def find(kind: str) -> list[Key]:
         try:
             return [(kind, found["metadata"]["name"]) for found in api.objects(kind, labels)]
-        except Refused as error:
+        except ApiError as error:
             if error.code == 403:  # who may not list them has not made any
                 return []
             raise
@@ -191,7 +191,7 @@ def _dry(api: Api, made: Object, before: Object | None) -> Change:
         return Change("replace", kind, name, before, made)
     try:
         after = api.apply(made, dry_run=True)
-    except Refused as error:
+    except ApiError as error:
         if before is None or not is_immutable(error):
             raise
         return Change("replace", kind, name, before, made)

@@ -23,7 +23,7 @@ from callsheet.backends.kubernetes.apply import (
     preview,
 )
 from callsheet.backends.kubernetes.client.api import Api, Object
-from callsheet.backends.kubernetes.client.errors import Refused
+from callsheet.backends.kubernetes.client.errors import ApiError
 from callsheet.backends.kubernetes.observe.observed import Observed, is_over
 from callsheet.backends.kubernetes.observe.reasons import uid
 from callsheet.backends.kubernetes.observe.snapshot import find_config_map, observe
@@ -160,7 +160,7 @@ def make_key(api: Api, experiment: str) -> bool:
     made = _key(experiment, config_map["data"][contract.RUN] if config_map else "")
     try:
         api.create(owned(made, config_map) if config_map else made)
-    except Refused as error:
+    except ApiError as error:
         if error.code != 409:
             raise
         return False
@@ -224,7 +224,7 @@ def _refresh(api: Api, pods: list[Object]) -> None:
     def touch(pod: Object) -> None:
         try:
             api.patch("Pod", pod["metadata"]["name"], body)
-        except Refused as error:
+        except ApiError as error:
             if error.code not in (403, 404):  # without the right it takes longer, and a pod may have gone
                 raise
 

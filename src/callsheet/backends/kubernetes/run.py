@@ -16,10 +16,10 @@ from callsheet.backends.base import LogLine, LogQuery, Status, Target, wait_for_
 from callsheet.backends.kubernetes import names
 from callsheet.backends.kubernetes.apply import WORKLOADS, parallel, prune, wait_until
 from callsheet.backends.kubernetes.client.api import Api, Object
-from callsheet.backends.kubernetes.client.errors import Refused, Unreachable
+from callsheet.backends.kubernetes.client.errors import ApiError, Unreachable
 from callsheet.backends.kubernetes.keep import KeptRun
 from callsheet.backends.kubernetes.observe import reasons
-from callsheet.backends.kubernetes.observe.follow import Following
+from callsheet.backends.kubernetes.observe.follow import LogFollower
 from callsheet.backends.kubernetes.observe.logs import read_once
 from callsheet.backends.kubernetes.observe.observed import Observed, index_of, is_over, role_of
 from callsheet.backends.kubernetes.observe.snapshot import observe
@@ -97,7 +97,7 @@ class KubernetesRun:
                 params = {"container": crashed["name"], "tailLines": str(_LAST_WORDS), "previous": "true"}
                 try:
                     log = b"".join(self.api.log(pod["metadata"]["name"], params))
-                except (Refused, Unreachable):
+                except (ApiError, Unreachable):
                     continue
                 self._words[key] = " ↵ ".join(log.decode(errors="replace").strip().splitlines())
             if self._words[key]:
@@ -146,7 +146,9 @@ class KubernetesRun:
 
     def _chunks(self, query: LogQuery) -> Iterator[LogChunk]:
         if query.follow:
-            yield from Following(self.api, query, self._look, self.kept if self.attached else None).chunks()
+            yield from LogFollower(
+                self.api, query, self._look, self.kept.keep if self.attached else None
+            ).chunks()
             return
         observed = self._observe(events=False)
         gone: set[tuple[str, int]] = set()
@@ -235,7 +237,7 @@ class KubernetesRun:
                 names.config_map(self.experiment),
                 {"metadata": {"annotations": annotations, "resourceVersion": version}},
             )
-        except Refused as error:
+        except ApiError as error:
             if error.code != 409:
                 raise
             return False

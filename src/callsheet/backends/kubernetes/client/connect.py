@@ -1,46 +1,40 @@
-"""From a kubeconfig, or from inside a pod, to an HTTP client that the cluster trusts and that trusts the cluster.
-
-The HTTP library is imported only when a cluster is asked.
-"""
+"""From a kubeconfig, or from inside a pod, to a client of the cluster. Its libraries are imported only then."""
 
 from __future__ import annotations
 
-import ssl
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from callsheet.backends.kubernetes.client import kubeconfig
 from callsheet.errors import UserError
 
 if TYPE_CHECKING:
-    import httpx2
-
-TIMEOUT = 15.0
+    from callsheet.backends.kubernetes.client.async_api import AsyncApi
+    from callsheet.backends.kubernetes.client.loop import LoopThread
 
 
 @dataclass(frozen=True, eq=False)
 class Connection:
-    """An open door to one cluster."""
+    """A client of one cluster, and a loop for those who have none; both end with the connection."""
 
-    http: httpx2.Client
-    verify: ssl.SSLContext
+    client: AsyncApi
+    loop: LoopThread
     context: str
     """Name of the context; empty inside a pod."""
     namespace: str
-    server: str
-    server_name: str | None
-    """Whom the server's certificate names, where that is not the host in its address."""
-    proxy: bool
-    """Whether the kubeconfig names a proxy on the way."""
 
 
 def connect(context: str = "", namespace: str = "") -> Connection:
     """A client for a context of the kubeconfig; without one, for the current context or the pod's own cluster."""
     try:
-        import httpx2
-
         from callsheet.backends.kubernetes.client import credentials
+        from callsheet.backends.kubernetes.client.async_api import AsyncApi
+        from callsheet.backends.kubernetes.client.http import HttpClient
+        from callsheet.backends.kubernetes.client.loop import LoopThread
     except ImportError as error:
         raise UserError(
             f"the Kubernetes client library is not installed ({error.name} is missing)",
@@ -48,33 +42,33 @@ def connect(context: str = "", namespace: str = "") -> Connection:
         ) from None
     access = kubeconfig.read(context)
     server = str(access.cluster.get("server") or "http://localhost:8080")
-    verify = credentials.trust(access.cluster, access.user)
-    name = str(access.cluster.get("tls-server-name") or "") or None
-    proxy = access.cluster.get("proxy-url")
-
-    def call_it_by_name(request: httpx2.Request) -> None:
-        request.extensions["sni_hostname"] = name
-
-    try:
-        http = httpx2.Client(
-            base_url=server,
-            verify=verify,
-            auth=credentials.identity(access.cluster, access.user, verify),
-            timeout=httpx2.Timeout(TIMEOUT),
-            # One connection for each log that is followed.
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=32),
-            proxy=proxy or None,
-            event_hooks={"request": [call_it_by_name]} if name else None,
-        )
-    except (ValueError, ImportError) as error:
-        whose = (
-            "proxy-url of the kubeconfig"
-            if proxy
-            else "proxy that the environment names (HTTPS_PROXY, ALL_PROXY)"
-        )
-        raise UserError(
-            f"the {whose} cannot be used: {error}", fix="name a proxy http://host:port or https://host:port"
-        ) from None
-    made = Connection(http, verify, access.context, namespace or access.namespace, server, name, bool(proxy))
-    weakref.finalize(made, http.close)
+    proxy = _proxy(access.cluster, server)
+    http = HttpClient(
+        server,
+        credentials.credentials(access.cluster, access.user, proxy),
+        context=access.context,
+        server_name=str(access.cluster.get("tls-server-name") or ""),
+        proxy=proxy,
+    )
+    loop = LoopThread(http.close)
+    namespace = namespace or access.namespace
+    made = Connection(AsyncApi(http, namespace), loop, access.context, namespace)
+    weakref.finalize(made, loop.close)
     return made
+
+
+def _proxy(cluster: Mapping[str, Any], server: str) -> str:
+    """The URL of the proxy on the way; empty without one."""
+    proxy, whose = str(cluster.get("proxy-url") or ""), "proxy-url of the kubeconfig"
+    if not proxy:
+        proxies, url = getproxies(), urlsplit(server)
+        proxy = proxies.get(url.scheme) or proxies.get("all") or ""
+        if not proxy or proxy_bypass(url.hostname or ""):
+            return ""
+        whose = "proxy that the environment names (HTTPS_PROXY, ALL_PROXY)"
+        proxy = proxy if "://" in proxy else f"http://{proxy}"
+    if urlsplit(proxy).scheme not in ("http", "https") or not urlsplit(proxy).hostname:
+        raise UserError(
+            f"the {whose} cannot be used: {proxy}", fix="name a proxy http://host:port or https://host:port"
+        )
+    return proxy

@@ -1,4 +1,4 @@
-"""The cluster's refusals in a person's words: which right is missing, what the namespace lacks, what the file got wrong."""
+"""The API server's errors as sentences: which right is missing, what the namespace lacks, what is wrong in the file."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _BUSY = (408, 429, 500, 502, 503, 504)
 _IN_TEMPLATE = re.compile(r"spec\.template\.spec\.(?:initContainers|containers)\[\d+\]\.")
 
 
-class Refused(UserError):
-    """The API server said no; `code` is its HTTP status."""
+class ApiError(UserError):
+    """The API server refused a request; `code` is the HTTP status."""
 
     def __init__(self, code: int, text: str, message: str, *, fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -30,18 +30,18 @@ class Refused(UserError):
 
 
 class Unreachable(RetryError):
-    """The API server did not answer, or is too busy to."""
+    """The API server did not answer, or is too busy: try again."""
 
 
-class Quiet(Unreachable):
-    """An answer that had begun brought nothing for so long that its connection may be lost."""
+class StreamTimeout(Unreachable):
+    """A response that had begun was silent for so long that its connection may be lost."""
 
 
-def refusal(code: int, text: str, *, what: str, context: str) -> CallsheetError:
-    """The error for an answer of the API server; `what` was asked for: "apply the Job tzmq-actor"."""
+def api_error(code: int, text: str, *, what: str, context: str) -> CallsheetError:
+    """The error for a response of the API server; `what` was requested: "apply the Job tzmq-actor"."""
     place = f" of the context {context!r}" if context else ""
     if code == 401:
-        return Refused(
+        return ApiError(
             code,
             text,
             f"the cluster{place} did not accept your credentials: they are wrong or have expired",
@@ -54,39 +54,39 @@ def refusal(code: int, text: str, *, what: str, context: str) -> CallsheetError:
     if code == 404 and "namespaces " in text:
         name = re.search(r'namespaces "([^"]+)"', text)
         shown = repr(name[1]) if name else "of that name"
-        return Refused(
+        return ApiError(
             code,
             text,
             f"there is no namespace {shown} in the cluster{place}",
             fix="choose another one with -n, or create it",
         )
-    return Refused(code, text, f"the cluster refused to {what}: {in_the_files_words(text)}")
+    return ApiError(code, text, f"the cluster refused to {what}: {in_the_files_words(text)}")
 
 
-def _forbidden(text: str, what: str) -> Refused:
+def _forbidden(text: str, what: str) -> ApiError:
     words = explain_limit(text)
     if words:
-        return Refused(403, text, f"the cluster refused to {what}: {words}")
-    found = _FORBIDDEN.search(text)
-    if not found:
-        return Refused(403, text, f"the cluster refused to {what}: {_short(text)}")
-    resource = found["resource"] + (f".{found['group']}" if found["group"] else "")
-    where = f" in the namespace {found['namespace']!r}" if found["namespace"] else " in the whole cluster"
-    return Refused(
+        return ApiError(403, text, f"the cluster refused to {what}: {words}")
+    denied = _FORBIDDEN.search(text)
+    if not denied:
+        return ApiError(403, text, f"the cluster refused to {what}: {_short(text)}")
+    resource = denied["resource"] + (f".{denied['group']}" if denied["group"] else "")
+    where = f" in the namespace {denied['namespace']!r}" if denied["namespace"] else " in the whole cluster"
+    return ApiError(
         403,
         text,
-        f"the right to {found['verb']} {resource}{where} is missing; you are {found['user']!r} there",
-        fix=f"ask the cluster's owner for the verb {found['verb']!r} on {resource!r}, or choose another context or namespace",
+        f"the right to {denied['verb']} {resource}{where} is missing; you are {denied['user']!r} there",
+        fix=f"ask the cluster's owner for the verb {denied['verb']!r} on {resource!r}, or choose another context or namespace",
     )
 
 
 def explain_limit(text: str) -> str:
-    """A quota or a security standard that stands in the way, in words; empty when the text tells of neither."""
+    """The quota or security standard that blocks an object, as a sentence; empty if the text names neither."""
     quota = _QUOTA.search(text)
     if quota:
         return (
             f"the namespace's quota {quota['name']!r} allows {quota['limit']}, {quota['used']} is used and "
-            f"{quota['asked']} more is asked for"
+            f"{quota['asked']} more is requested"
         )
     security = _SECURITY.search(text)
     if security:
@@ -100,8 +100,8 @@ def in_the_files_words(text: str, role: str = "") -> str:
     return _IN_TEMPLATE.sub(where, _short(text)).replace("spec.template.spec.", where)
 
 
-def is_immutable(error: Refused) -> bool:
-    """Whether the object would have to be made anew."""
+def is_immutable(error: ApiError) -> bool:
+    """Whether only a new object could hold the change."""
     return error.code == 422 and ("immutable" in error.text or "updates to statefulset spec" in error.text)
 
 

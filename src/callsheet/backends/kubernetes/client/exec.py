@@ -1,4 +1,4 @@
-"""Runs a command in a replica's container, with this terminal's input and output, over a websocket."""
+"""Runs a command in a replica's container, with this terminal's input and output, over a WebSocket."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from callsheet.backends.kubernetes.client.errors import Unreachable
 from callsheet.errors import NoSuchProgram, UserError
 
 if TYPE_CHECKING:
-    from httpx2.websockets import WebSocketSession
+    from callsheet.backends.kubernetes.client.http import WebSocket
 
-_PROTOCOLS = ["v5.channel.k8s.io"]
+_PROTOCOL = "v5.channel.k8s.io"
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
 _CHUNK = 64 * 1024
 
@@ -51,26 +51,28 @@ def exec_in_pod(
     params += [("container", container or pod["spec"]["containers"][0]["name"])]
     params += [("tty", "true")] if tty else [("stderr", "true")]
     params += [("stdin", "true")] if source else []
-    with api.websocket(name, "exec", params, _PROTOCOLS, f"run a command in the pod {name}") as session:
-        over = threading.Event()
+    what = f"run a command in the pod {name}"
+    socket = api.run(api.client.websocket(name, "exec", params, _PROTOCOL, what))
+    ended = threading.Event()
+    try:
         if source:
-            threading.Thread(target=_send, args=(session, source, over), daemon=True).start()
-        with _resizing(session) if tty else contextlib.nullcontext():
-            try:
-                return _receive(session, output, command)
-            finally:
-                over.set()
+            threading.Thread(target=_send, args=(api, socket, source, ended), daemon=True).start()
+        with _resizing(api, socket) if tty else contextlib.nullcontext():
+            return _receive(api, socket, output, command)
+    finally:
+        ended.set()
+        api.run(socket.aclose())
 
 
-def _receive(session: WebSocketSession, output: dict[int, BinaryIO], command: Sequence[str]) -> int:
-    while True:
-        message = session.receive_bytes(timeout=None)
+def _receive(api: Api, socket: WebSocket, output: dict[int, BinaryIO], command: Sequence[str]) -> int:
+    while message := api.run(socket.receive()):
         channel, data = message[0], message[1:]
         if channel in output:
             output[channel].write(data)
             output[channel].flush()
         elif channel == _ERROR:
             return _exit_code(json.loads(data), command)
+    raise Unreachable("the connection was closed before the command ended", fix="try again")
 
 
 def _exit_code(status: Object, command: Sequence[str]) -> int:
@@ -85,21 +87,16 @@ def _exit_code(status: Object, command: Sequence[str]) -> int:
     raise Unreachable(f"the command could not be run: {' '.join(text.split())[:300]}", fix="try again")
 
 
-def _send(session: WebSocketSession, source: BinaryIO, over: threading.Event) -> None:
-    """Hand our input over until it ends or the command does."""
-    from httpx2.websockets import HTTPXWSException
-    from wsproto.utilities import LocalProtocolError
-
-    try:
-        while not over.is_set():
+def _send(api: Api, socket: WebSocket, source: BinaryIO, ended: threading.Event) -> None:
+    """Send our input until it ends or the command does."""
+    with contextlib.suppress(Unreachable):  # the command has ended: nobody wants the rest
+        while not ended.is_set():
             if not _has_input(source):
                 continue
             data = source.read1(_CHUNK) if hasattr(source, "read1") else source.read(_CHUNK)
-            session.send_bytes(bytes((_STDIN,)) + data if data else bytes((_CLOSE, _STDIN)))
+            api.run(socket.send(bytes((_STDIN,)) + data if data else bytes((_CLOSE, _STDIN))))
             if not data:
                 return
-    except (HTTPXWSException, LocalProtocolError):
-        return  # the command has ended: nobody wants the rest
 
 
 def _has_input(source: BinaryIO) -> bool:
@@ -111,12 +108,12 @@ def _has_input(source: BinaryIO) -> bool:
 
 @contextlib.contextmanager
 def _raw_terminal() -> Iterator[None]:
-    """Every key goes to the command, Ctrl-C too; afterwards the terminal is as it was."""
+    """Every key goes to the command, Ctrl-C too; afterwards the terminal is restored."""
     import termios
     import tty as terminal
 
     if not sys.stdin.isatty():
-        raise UserError("-t needs a terminal, and standard input is none", fix="leave -t out")
+        raise UserError("-t needs a terminal, and standard input is not one", fix="leave -t out")
     number = sys.stdin.fileno()
     before = termios.tcgetattr(number)
     terminal.setraw(number)
@@ -127,19 +124,19 @@ def _raw_terminal() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _resizing(session: WebSocketSession) -> Iterator[None]:
-    """Tell the command how large our terminal is, now and whenever that changes."""
+def _resizing(api: Api, socket: WebSocket) -> Iterator[None]:
+    """Send the command the size of our terminal, now and whenever it changes."""
 
-    def tell(*_: object) -> None:
+    def send(*_: object) -> None:
         columns, lines = shutil.get_terminal_size()
         size = json.dumps({"Width": columns, "Height": lines}).encode()
-        session.send_bytes(bytes((_RESIZE,)) + size)
+        api.start(socket.send(bytes((_RESIZE,)) + size))
 
-    tell()
+    send()
     if threading.current_thread() is not threading.main_thread() or os.name != "posix":
         yield
         return
-    before = signal.signal(signal.SIGWINCH, tell)
+    before = signal.signal(signal.SIGWINCH, send)
     try:
         yield
     finally:

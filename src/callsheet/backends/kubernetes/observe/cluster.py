@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from callsheet import contract
 from callsheet.backends.kubernetes.apply import parallel
 from callsheet.backends.kubernetes.client.api import EVERYWHERE, Api, Object
-from callsheet.backends.kubernetes.client.errors import Refused
+from callsheet.backends.kubernetes.client.errors import ApiError
 from callsheet.backends.kubernetes.rights import RIGHTS, Right
 from callsheet.errors import CallsheetError
 
@@ -72,7 +72,7 @@ def _gpus(resources: Object | None) -> int:
 def _gpus_used(api: Api) -> dict[str, int] | None:
     try:
         pods = api.objects("Pod", namespace=EVERYWHERE, fields="status.phase!=Succeeded,status.phase!=Failed")
-    except Refused as error:
+    except ApiError as error:
         if error.code == 403:
             return None
         raise
@@ -136,7 +136,7 @@ def examine(connect: Callable[[], Api]) -> Iterator[Finding]:
 def _namespace(api: Api) -> Finding:
     try:
         api.cluster(f"api/v1/namespaces/{api.namespace}", "look at the namespace")
-    except Refused as error:
+    except ApiError as error:
         if error.code != 403:
             fix = "choose another one with -n, or create it"
             return Finding("namespace", False, f"there is no namespace {api.namespace!r}", fix)
@@ -160,7 +160,7 @@ def _dns(api: Api) -> Finding:
             "look at the cluster's DNS",
             {"labelSelector": "kubernetes.io/service-name=kube-dns"},
         )["items"]
-    except Refused as error:
+    except ApiError as error:
         if error.code == 403:
             return Finding("DNS", True, "not looked at: that needs a right in kube-system", needed=False)
         raise
@@ -181,7 +181,7 @@ def _dns(api: Api) -> Finding:
 def _machines(api: Api) -> Iterator[Finding]:
     try:
         found = nodes(api)
-    except Refused as error:
+    except ApiError as error:
         if error.code != 403:
             raise
         yield Finding("nodes", True, "not looked at: the right to list nodes is missing", needed=False)

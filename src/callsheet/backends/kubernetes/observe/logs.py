@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from callsheet.backends.base import LogQuery
 from callsheet.backends.kubernetes.client.api import Api, Object
-from callsheet.backends.kubernetes.client.errors import Refused
+from callsheet.backends.kubernetes.client.errors import ApiError
 from callsheet.backends.kubernetes.observe.observed import index_of, role_of
 from callsheet.backends.kubernetes.observe.reasons import containers_of, uid
 from callsheet.backends.log_chunks import LogChunk, last_lines, whole_lines
@@ -79,7 +79,7 @@ def _whole(api: Api, source: Source, query: LogQuery, gone: set[tuple[str, int]]
                     gone.add((source.role, source.index))
                     continue
                 yield source.chunk(text)
-        except Refused as error:
+        except ApiError as error:
             if error.code == 404:
                 gone.add((source.role, source.index))
             elif error.code != 400:  # not begun

@@ -1,6 +1,6 @@
-"""The newest metrics of a run's pods, asked at the port of those that serve them.
+"""The newest metrics of a run's pods, read from the port of those that serve them.
 
-Through the same door as `callsheet port-forward`: no network policy stands in its way, and no further right is needed.
+Read through the API server, as `callsheet port-forward` does: no network policy blocks it, and it needs no further right.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Final
 from callsheet.backends.kubernetes import names
 from callsheet.backends.kubernetes.apply import parallel
 from callsheet.backends.kubernetes.client.api import Api
-from callsheet.backends.kubernetes.client.port_forward import ask
+from callsheet.backends.kubernetes.client.port_forward import query_port
 from callsheet.errors import CallsheetError
 from callsheet.metrics.reader import REQUEST, ProcessMetrics, from_response, is_whole
 from callsheet.metrics.targets import serves_metrics
 
-MOST: Final = 100
-"""Pods that are asked in one look; a role with more than that left shows nothing, rather than a part of the truth."""
-_PATIENCE = 5.0
+MAX_PODS: Final = 100
+"""Pods that are queried at once; a role with more than that left shows nothing, rather than a part of the truth."""
+_TIMEOUT = 5.0
 
 
 class PodMetrics:
-    """Looks at the pods of one run. Where no role serves metrics the cluster is asked nothing."""
+    """Reads the pods of one run. If no role serves metrics, nothing is sent to the cluster."""
 
     def __init__(self, api: Api, experiment: str, run: str, endpoints: Mapping[str, tuple[str, int]]) -> None:
         self._api = api
@@ -42,14 +42,13 @@ class PodMetrics:
                 for pod in self._api.objects("Pod", names.labels(self._experiment, self._run, role))
                 if pod["status"].get("phase") == "Running"
             ]
-            asked = [(pod, port) for pod in pods for port in ports]
-            if len(chosen) + len(asked) <= MOST:
-                chosen += asked
-        return [answer for answer in parallel(self._ask, chosen) if answer is not None]
+            places = [(pod, port) for pod in pods for port in ports]
+            if len(chosen) + len(places) <= MAX_PODS:
+                chosen += places
+        return [answer for answer in parallel(self._query, chosen) if answer is not None]
 
-    def _ask(self, place: tuple[str, int]) -> ProcessMetrics | None:
-        pod, port = place
+    def _query(self, place: tuple[str, int]) -> ProcessMetrics | None:
         try:
-            return from_response(ask(self._api, pod, port, REQUEST, is_whole, _PATIENCE))
+            return from_response(query_port(self._api, *place, REQUEST, is_whole, _TIMEOUT))
         except (CallsheetError, TimeoutError):
-            return None  # it may have ended, or not yet begun to listen
+            return None  # it may have ended, or not listen yet

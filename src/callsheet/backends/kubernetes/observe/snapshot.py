@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from callsheet.backends.kubernetes import names
 from callsheet.backends.kubernetes.apply import parallel
 from callsheet.backends.kubernetes.client.api import EVERYWHERE, Api, Object
-from callsheet.backends.kubernetes.client.errors import Refused
+from callsheet.backends.kubernetes.client.errors import ApiError
 from callsheet.backends.kubernetes.observe import exposed
 from callsheet.backends.kubernetes.observe.observed import Observed
 from callsheet.errors import UserError
@@ -97,7 +97,7 @@ def _node_of(api: Api, observed: Observed, role: str) -> str:
         return ""
     try:
         node = api.cluster(f"api/v1/nodes/{pod['spec']['nodeName']}", "look at a node")
-    except Refused:  # without that right: what the pod knows of its node, good inside the cluster's network
+    except ApiError:  # without that right: what the pod knows of its node, good inside the cluster's network
         return str(pod["status"].get("hostIP", ""))
     return exposed.node_address(node)
 
@@ -105,7 +105,7 @@ def _node_of(api: Api, observed: Observed, role: str) -> str:
 def _warnings(api: Api) -> list[Object]:
     try:
         return api.objects("Event", fields="type=Warning")
-    except Refused as error:
+    except ApiError as error:
         if error.code == 403:  # events only make reasons richer
             return []
         raise
