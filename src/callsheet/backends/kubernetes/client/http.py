@@ -1,8 +1,4 @@
-"""HTTP to one API server: credentials, proxies, retries, and every failure as a sentence.
-
-One library speaks to the cluster. Importing aiohttp takes longer than importing httpx2 did, but asyncio was imported in
-any case and requests are cheaper: see `docs/decisions` for the measurements.
-"""
+"""HTTP to one API server: credentials, proxies, retries, and every failure as a sentence. The only module that knows aiohttp."""
 
 from __future__ import annotations
 
@@ -64,7 +60,7 @@ class HttpClient:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, socket_factory=_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"Accept": "application/json"},
+            headers={"Accept": "application/json, */*"},
             proxy=self.proxy or None,
             raise_for_status=_raise_for_status,
             read_bufsize=_BUFFER,
