@@ -8,10 +8,10 @@ import numpy as np
 
 from callsheet.rl.nets.network import Network
 from callsheet.rl.returns import discounted
-from callsheet.rl.settings import Settings
+from callsheet.rl.settings import RolloutSettings
 
 
-class Config(Settings, frozen=True, kw_only=True):
+class Config(RolloutSettings, frozen=True, kw_only=True):
     """What `callsheet train --set` can change."""
 
     environments: int = 16

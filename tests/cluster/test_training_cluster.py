@@ -123,6 +123,6 @@ def test_a_training_whose_learner_is_deleted_half_way_gets_there_from_its_checkp
     assert told["ended"].startswith("the last 20 sampled episodes")
     assert told["resumed_from"].startswith("step-"), "it went on from a checkpoint"
     log = callsheet(namespace, "logs", "impala-cartpole-v1", "learner")
-    assert f"went on from {told['resumed_from']}" in log.stdout
+    assert f"resumed from {told['resumed_from']}" in log.stdout
     done = callsheet(namespace, "attach", "impala-cartpole-v1")
     assert done.returncode == 0, done.stdout + done.stderr

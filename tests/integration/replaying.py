@@ -7,12 +7,12 @@ from typing import Any, cast
 import numpy as np
 
 from callsheet.rl.acting.policy import policy_for
-from callsheet.rl.acting.transitions import Transitions, epsilons
+from callsheet.rl.acting.transitions import Transitions
 from callsheet.rl.algorithms import algorithm
 from callsheet.rl.algorithms.learner import ReplayLearner
 from callsheet.rl.envs import make
-from callsheet.rl.learning_curve import Episodes
-from callsheet.rl.settings import Training
+from callsheet.rl.learning_curve import RecentEpisodes
+from callsheet.rl.settings import PrioritizedReplaySettings, ReplaySettings, Training
 from callsheet.runtime.replay.client.sampler import Sample
 from callsheet.runtime.replay.config import KEY, PROBABILITY, Table
 from callsheet.runtime.replay.server.table import LiveTable
@@ -24,18 +24,15 @@ class ReplayLoop:
 
     def __init__(self, training: Training) -> None:
         chosen = algorithm(training.algorithm)
-        self._config = config = chosen.settings(training)
+        config = chosen.settings(training)
         self._environments = make(
             training.env, config.environments, seed=1, options=training.options, isolate=False
         )
         spaces = self._environments.spaces
         self.learner = cast(ReplayLearner, chosen.make_learner(spaces, training, "cpu"))
         self._policy = policy_for(spaces, config.network)
-        chances = None
-        if hasattr(config, "epsilon"):
-            chances = epsilons(
-                config.epsilon, config.epsilon_spread, actor=0, actors=1, count=config.environments
-            )
+        assert isinstance(config, ReplaySettings)
+        self._config = config
         self._transitions = Transitions(
             self._environments,
             self._policy,
@@ -43,11 +40,11 @@ class ReplayLoop:
             steps=config.rollout,
             n=config.n_step,
             gamma=config.gamma,
-            epsilon=chances,
+            epsilon=config.epsilons(actor=0, actors=1),
         )
         self._table = LiveTable(
             Table(
-                kind="prioritized" if hasattr(config, "alpha") else "uniform",
+                kind="prioritized" if isinstance(config, PrioritizedReplaySettings) else "uniform",
                 items=config.capacity,
                 alpha=getattr(config, "alpha", 0.0),
                 min_size=config.warmup,
@@ -56,7 +53,7 @@ class ReplayLoop:
         )
         self._out: dict[str, Any] = {}
         self._owed = 0.0
-        self.episodes = Episodes()
+        self.episodes = RecentEpisodes()
         self.steps = self.updates = 0
 
     def turn(self) -> None:

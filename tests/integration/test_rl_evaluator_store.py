@@ -9,7 +9,7 @@ import pytest
 from callsheet.rl.acting.policy import policy_for
 from callsheet.rl.algorithms import algorithm
 from callsheet.rl.envs import make
-from callsheet.rl.roles.evaluator import _Judge
+from callsheet.rl.roles.evaluator import _Evaluator
 from callsheet.rl.settings import Evaluation, Training
 from callsheet.store import open_store
 
@@ -30,9 +30,9 @@ def test_a_store_that_is_away_costs_a_result_and_not_the_evaluator(
         spaces = environments.spaces
         policy = policy_for(spaces, chosen.settings(training).network)
         arrays = chosen.make_learner(spaces, training, "cpu").snapshot()
-        judge = _Judge(environments, policy, open_store("s3://results/x", patience=0.5), training)
+        judge = _Evaluator(environments, policy, open_store("s3://results/x", patience=0.5), training)
         with caplog.at_level(logging.ERROR):
-            assert judge.judge(7, arrays) > 0
+            assert judge.evaluate(7, arrays) > 0
     finally:
         environments.close()
     (told,) = [record.getMessage() for record in caplog.records]

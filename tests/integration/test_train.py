@@ -74,7 +74,7 @@ def curve(folder: Path) -> list[dict[str, Any]]:
 @pytest.mark.long
 def test_a_training_reaches_its_goal_and_leaves_a_policy_that_can_be_used(folder: Path) -> None:
     ended = done(*TRAIN, "--stop-sampled", "475", "--seed", "1", "--evaluate-every", "1", "--videos", "1")
-    assert "the end: the last 20 sampled episodes had a mean return of" in ended.stdout
+    assert "done: the last 20 sampled episodes had a mean return of" in ended.stdout
     assert "callsheet plot ppo-cartpole-v1" in ended.stderr
     assert "were dropped" not in ended.stdout, "what was on its way when it ended is not worth a word"
     run = results("ppo-cartpole-v1")
@@ -151,7 +151,7 @@ def test_a_training_survives_the_death_of_an_actor_and_of_its_learner(folder: Pa
         ended = run.wait(PATIENCE)
         assert (ended.phase, ended.exit_code) == ("Succeeded", 0)
         said = lines(run, "learner/0")
-        assert any(line.startswith("went on from step-") for line in said), said
+        assert any(line.startswith("resumed from step-") for line in said), said
         points = curve(results("ppo-cartpole-v1"))
         steps = [point["steps"] for point in points]
         assert steps == sorted(steps), "the curve goes on where the checkpoint was"
@@ -194,7 +194,7 @@ def test_a_training_that_was_stopped_is_taken_up_by_another_run(folder: Path) ->
     ended = done(
         "train", "ppo", "--resume", "first", "--stop-steps", str(steps + 3000), "--evaluate-every", "0"
     )
-    assert f"went on from {kept.name}: {steps:,} steps" in ended.stdout
+    assert f"resumed from {kept.name}: {steps:,} steps" in ended.stdout
     second = results("ppo-cartpole-v1")
     points = curve(second)
     assert points[: len(first)] == first, "the new run has the whole curve"
@@ -212,7 +212,7 @@ def test_a_training_that_was_stopped_is_taken_up_by_another_run(folder: Path) ->
         (["ppo", "--env", "CartPole-v1", "--set", "network.hiden=8"], "did you mean network.hidden?"),
         (["ppo", "--env", "CartPole-v1", "--set", "gamma=high"], "the setting 'gamma' of ppo: Expected"),
         (["sac", "--env", "CartPole-v1"], "SAC needs continuous actions"),
-        (["dqn", "--env", "Pendulum-v1"], "need a finite number of actions, and these are continuous"),
+        (["dqn", "--env", "Pendulum-v1"], "DQN needs discrete actions"),
         (["ppo", "--env", "CartPole-v1", "--set", "network.torso=nature"], "'nature' is for images"),
         (["ppo", "--env", "CartPole-v1", "--env-option", "color=1"], "CartPole-v1 has no option 'color'"),
         (["ppo"], "a training needs an environment"),

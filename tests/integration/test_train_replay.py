@@ -33,7 +33,7 @@ def test_dqn_learns_from_two_shards_though_its_learner_and_a_shard_are_killed(fo
         ended = run.wait(PATIENCE)
         assert (ended.phase, ended.exit_code) == ("Succeeded", 0)
         said = lines(run, "learner/0")
-        assert any(line.startswith("went on from step-") for line in said), said
+        assert any(line.startswith("resumed from step-") for line in said), said
         assert "had a mean return of" in said[-1], said
     finally:
         run.stop(kill=True)
@@ -49,7 +49,7 @@ def test_dqn_learns_from_two_shards_though_its_learner_and_a_shard_are_killed(fo
 def test_sac_swings_a_pendulum_up(folder: Path) -> None:
     wish = ["train", "sac", "--env", "Pendulum-v1", "--actors", "2", "--evaluate-every", "0"]
     ended = done(*wish, "--stop-sampled", "-500", "--stop-seconds", "240")
-    assert "the end: the last 20 sampled episodes had a mean return of" in ended.stdout, ended.stdout
+    assert "done: the last 20 sampled episodes had a mean return of" in ended.stdout, ended.stdout
     points = [point for point in curve(results("sac-pendulum-v1")) if "return" in point]
     assert points[0]["return"] < -600, "the first twenty, some of them at random"
     assert points[-1]["return"] >= -500

@@ -16,7 +16,7 @@ from localrun import eventually
 
 from callsheet.backends.base import backend
 from callsheet.cli.main import call
-from callsheet.rl.roles.tensorboard import Copies
+from callsheet.rl.roles.tensorboard import EventFileCopies
 from callsheet.store import open_store
 
 TRAIN = ["train", "ppo", "--env", "CartPole-v1", "--actors", "1", "--evaluate-every", "0", "--tensorboard"]
@@ -45,17 +45,17 @@ def test_the_curves_of_a_training_are_served(folder: Path, capsys: pytest.Captur
 
 def test_copies_of_files_in_a_cloud_grow_with_them(folder: Path) -> None:
     store = open_store("cloud")
-    copies = Copies(store.sub("tensorboard"), Path("copies"))
-    copies.renew()
+    copies = EventFileCopies(store.sub("tensorboard"), Path("copies"))
+    copies.update()
     store.put("tensorboard/learner-0/events.1", b"abc")
     store.put("metrics/learner/0/x.jsonl", b"{}")
-    copies.renew()
+    copies.update()
     copy = Path("copies/learner-0/events.1")
     assert copy.read_bytes() == b"abc"
     with copy.open("rb") as reader:
         reader.read()
         store.put("tensorboard/learner-0/events.1", b"abcdef")
-        copies.renew()
+        copies.update()
         assert reader.read() == b"def", "who reads it goes on where it was"
     assert [path.name for path in Path("copies").rglob("*.*")] == ["events.1"]
 

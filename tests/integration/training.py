@@ -12,7 +12,7 @@ from callsheet.rl.algorithms import algorithm
 from callsheet.rl.algorithms.learner import Learner
 from callsheet.rl.envs import make
 from callsheet.rl.envs.base import seed_of
-from callsheet.rl.learning_curve import Episodes
+from callsheet.rl.learning_curve import RecentEpisodes
 from callsheet.rl.settings import Training
 
 
@@ -43,7 +43,7 @@ class Loop:
         )
         self._batches = [{one.name: np.empty(one.shape, one.dtype) for one in shape.fields} for _ in indices]
         self._behind = self._snapshot()
-        self.episodes = Episodes()
+        self.episodes = RecentEpisodes()
         self.steps = self.updates = 0
 
     def _snapshot(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class Loop:
         }
         self._behind = self._snapshot()
         self.learner.update(batch)
-        self.episodes.take(batch)
+        self.episodes.add_ended(batch)
         self.updates += 1
 
     def close(self) -> None:

@@ -18,6 +18,6 @@ def keep(folder: Path, env: str, **settings: Any) -> Path:
     spaces = spaces_of(env)
     learner = algorithm("ppo").make_learner(spaces, training, "cpu")
     session = Session(Context(storage=folder.as_uri(), plaintext=True), training, learner, spaces)
-    session.learned(10, {}, waited=0.0, took=1.0, lag=0.0)
+    session.record_update(10, {}, waited=0.0, took=1.0, lag=0.0)
     session.close("enough")
     return folder

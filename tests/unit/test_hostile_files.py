@@ -14,7 +14,7 @@ from callsheet.backends.kubernetes.client import kubeconfig
 from callsheet.backends.status import Status, status_of
 from callsheet.errors import UserError
 from callsheet.metrics import reader as reading
-from callsheet.rl.learning_curve import KEY, Curve
+from callsheet.rl.learning_curve import KEY, LearningCurve
 from callsheet.runtime.replay import Table
 from callsheet.runtime.replay.server.snapshot_restore import restore
 from callsheet.runtime.schema import Schema
@@ -152,7 +152,7 @@ def test_a_learner_goes_on_with_the_points_of_a_curve_that_are_whole(tmp_path: P
         '{"elapsed": 2.0, "st',
     ]
     store.put(KEY, ("\n".join(lines)).encode() + b"\xff")
-    assert Curve(store).points == [{"elapsed": 1.0, "steps": 5}]
+    assert LearningCurve(store).points == [{"elapsed": 1.0, "steps": 5}]
 
 
 @pytest.mark.parametrize(

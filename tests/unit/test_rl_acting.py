@@ -9,7 +9,7 @@ import numpy as np
 from callsheet.rl.acting.episodes import play
 from callsheet.rl.acting.rollouts import Rollouts, axes, schema
 from callsheet.rl.envs.base import Step
-from callsheet.rl.learning_curve import WINDOW, Curve, Episodes
+from callsheet.rl.learning_curve import WINDOW, LearningCurve, RecentEpisodes
 from callsheet.rl.nets.sampling import Actions
 from callsheet.rl.settings import Training
 from callsheet.rl.spaces import Array, Discrete, Spaces
@@ -130,7 +130,7 @@ def test_signs_of_rewards_are_learned_from_and_true_returns_are_told() -> None:
 
     shape = schema(SPACES, 6, 2)
     arrays = {one.name: np.zeros(one.shape, one.dtype) for one in shape.fields}
-    Rollouts(Generous(), Zero(), seed=0, signs=True).fill(arrays)
+    Rollouts(Generous(), Zero(), seed=0, clip_rewards=True).fill(arrays)
     assert arrays["reward"][:, 0].tolist() == [1, 1, 1, 0, 1, 1]
     assert arrays["reward"][:, 1].tolist() == [-1, -1, 0, -1, -1, 0]
     assert arrays["episode_return"][2, 0] == 30
@@ -139,7 +139,7 @@ def test_signs_of_rewards_are_learned_from_and_true_returns_are_told() -> None:
 
 def test_atari_is_learned_from_signs_unless_told_otherwise() -> None:
     def signs(**more: Any) -> bool:
-        return Training(algorithm="dqn", env="ALE/Pong-v5", **more).signs
+        return Training(algorithm="dqn", env="ALE/Pong-v5", **more).clip_rewards
 
     assert signs(family="atari")
     assert not signs(family="atari", rewards="true")
@@ -152,7 +152,7 @@ def test_rollouts_are_joined_along_their_environments() -> None:
 
 
 def test_the_return_is_told_once_there_are_twenty_episodes() -> None:
-    episodes = Episodes()
+    episodes = RecentEpisodes()
     episodes.add(np.arange(19.0), np.arange(19))
     assert episodes.mean is None
     episodes.add(np.array([100.0, 200.0]), np.array([1, 1]))
@@ -160,11 +160,11 @@ def test_the_return_is_told_once_there_are_twenty_episodes() -> None:
 
 
 def test_a_curve_that_grows_long_keeps_its_whole_course() -> None:
-    curve = Curve(None, least=0.0)
+    curve = LearningCurve(None, min_interval=0.0)
     for number in range(50_000):
         curve.add(float(number), {"steps": number, "return": None})
     assert len(curve.points) <= 20_001
     assert curve.points[0]["steps"] == 0
     assert curve.points[-1] == {"elapsed": 49_999.0, "time": curve.points[-1]["time"], "steps": 49_999}
-    curve.forget_after(10_000)
+    curve.truncate(10_000)
     assert max(point["steps"] for point in curve.points) <= 10_000

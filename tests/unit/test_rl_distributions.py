@@ -13,16 +13,16 @@ from torch import distributions as reference
 
 from callsheet.rl.distributions import numpy as of_numpy
 from callsheet.rl.distributions import torch as of_torch
-from callsheet.rl.distributions.scaling import LEAST_LOG_STD, MOST_LOG_STD, Scaling
+from callsheet.rl.distributions.scaling import MAX_LOG_STD, MIN_LOG_STD, ActionScaling
 from callsheet.rl.spaces import Continuous
 
 ARM = Continuous((-2.0, 0.0, -math.inf), (2.0, 10.0, math.inf))
 """A range of its own for each number, the last without limits."""
 
 
-def scale_of(scaling: Scaling) -> of_torch.Scale:
+def scale_of(scaling: ActionScaling) -> of_torch.TensorScaling:
     middle, half = torch.from_numpy(scaling.middle), torch.from_numpy(scaling.half)
-    return of_torch.Scale(middle, half, scaling.trivial)
+    return of_torch.TensorScaling(middle, half, scaling.trivial)
 
 
 seeds = st.integers(0, 2**32 - 1)
@@ -92,7 +92,7 @@ def test_gaussians_are_alike_everywhere(seed: int, batch: int) -> None:
     rng = np.random.default_rng(seed)
     mean = rng.standard_normal((batch, 3), np.float32)
     log_std = rng.uniform(-1, 1, 3).astype(np.float32)
-    scaling = Scaling.of(ARM)
+    scaling = ActionScaling.of(ARM)
     ours = of_numpy.Gaussian(mean, log_std, scaling)
     theirs = of_torch.Gaussian(torch.from_numpy(mean), torch.from_numpy(log_std), scale_of(scaling))
     inner = reference.Normal(torch.from_numpy(mean), torch.from_numpy(log_std).exp())
@@ -108,7 +108,7 @@ def test_gaussians_are_alike_everywhere(seed: int, batch: int) -> None:
 
 def test_a_gaussian_by_hand_in_the_environments_units() -> None:
     # The range 0..10 is -1..1 for the policy: its mean 0.5 is 7.5 outside, and 10 is one deviation of 0.5 away.
-    scaling = Scaling.of(Continuous((0.0,), (10.0,)))
+    scaling = ActionScaling.of(Continuous((0.0,), (10.0,)))
     found = of_numpy.Gaussian(np.array([0.5], np.float32), np.log(np.array([0.5], np.float32)), scaling)
     assert found.mode().tolist() == [7.5]
     expected = -0.5 - math.log(0.5) - 0.5 * math.log(2 * math.pi)
@@ -120,7 +120,7 @@ def test_a_gaussian_by_hand_in_the_environments_units() -> None:
 def test_squashed_gaussians_are_alike_everywhere(seed: int, batch: int) -> None:
     rng = np.random.default_rng(seed)
     mean, log_std = rng.uniform(-1, 1, (2, batch, 3)).astype(np.float32)
-    scaling = Scaling.of(ARM)
+    scaling = ActionScaling.of(ARM)
     ours = of_numpy.SquashedGaussian(mean, log_std, scaling)
     theirs = of_torch.SquashedGaussian(torch.from_numpy(mean), torch.from_numpy(log_std), scale_of(scaling))
     action, inner = ours.sample(rng)
@@ -138,9 +138,9 @@ def test_squashed_gaussians_are_alike_everywhere(seed: int, batch: int) -> None:
 
 def test_the_log_probability_of_a_squashed_sample_is_that_of_what_was_drawn() -> None:
     mean = torch.randn(64, 3, generator=torch.Generator().manual_seed(1))
-    scaling = Scaling.of(Continuous((-1.0,) * 3, (1.0,) * 3))
+    scaling = ActionScaling.of(Continuous((-1.0,) * 3, (1.0,) * 3))
     found = of_torch.SquashedGaussian(mean, torch.full_like(mean, -1.0), scale_of(scaling))
-    drawn = found.draw(torch.randn(64, 3, generator=torch.Generator().manual_seed(2)))
+    drawn = found.sample(torch.randn(64, 3, generator=torch.Generator().manual_seed(2)))
     np.testing.assert_allclose(drawn.logp, found.log_prob(torch.atanh(drawn.action)), rtol=1e-3, atol=1e-3)
 
 
@@ -151,24 +151,24 @@ def test_a_squashed_samples_way_back_is_that_of_autograd() -> None:
         3 * torch.randn(64, 6, generator=chance)
     ).requires_grad_()  # some deviations are held at their limit
     mean, log_std = out.chunk(2, dim=-1)
-    clamped = log_std.clamp(LEAST_LOG_STD, MOST_LOG_STD)
+    clamped = log_std.clamp(MIN_LOG_STD, MAX_LOG_STD)
     assert not torch.equal(clamped, log_std)
-    scale = scale_of(Scaling.of(ARM))
+    scale = scale_of(ActionScaling.of(ARM))
     found = of_torch.SquashedGaussian(mean, clamped, scale)
-    drawn = found.draw(noise)
-    torch.testing.assert_close(drawn.action, scale.outside(drawn.inside))
+    drawn = found.sample(noise)
+    torch.testing.assert_close(drawn.action, scale.to_environment(drawn.inside))
     over_logp = torch.tensor([0.3])
     (wanted,) = torch.autograd.grad((drawn.inside * over_inside).sum() + (drawn.logp * over_logp).sum(), out)
-    torch.testing.assert_close(found.back(drawn, over_inside, over_logp), wanted, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found.backward(drawn, over_inside, over_logp), wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("x", [-40.0, -10.0, 0.0, 10.0, 40.0])
 def test_far_outside_the_tangents_slope_keeps_its_logarithm(x: float) -> None:
     # 1 - tanh(x)^2 = 4 / (e^x + e^-x)^2, which is 0 in single precision from x = 9 on.
     expected = math.log(4) - 2 * (abs(x) + math.log1p(math.exp(-2 * abs(x))))
-    assert float(of_numpy.log_slope(np.array(x, np.float32))) == pytest.approx(expected, rel=1e-6)
+    assert float(of_numpy.log_tanh_derivative(np.array(x, np.float32))) == pytest.approx(expected, rel=1e-6)
     there = torch.tensor(x, requires_grad=True)
-    found = of_torch.log_slope(there)
+    found = of_torch.log_tanh_derivative(there)
     found.backward()
     assert float(found.detach()) == pytest.approx(expected, rel=1e-6)
     assert there.grad is not None
@@ -176,8 +176,8 @@ def test_far_outside_the_tangents_slope_keeps_its_logarithm(x: float) -> None:
 
 
 def test_without_limits_units_are_the_environments() -> None:
-    scaling = Scaling.of(ARM)
+    scaling = ActionScaling.of(ARM)
     assert scaling.middle.tolist() == [0.0, 5.0, 0.0]
     assert scaling.half.tolist() == [2.0, 5.0, 1.0]
     assert not scaling.trivial
-    assert Scaling.of(Continuous((-1.0,), (1.0,))).trivial
+    assert ActionScaling.of(Continuous((-1.0,), (1.0,))).trivial

@@ -9,7 +9,7 @@ import torch
 from callsheet.errors import UserError
 from callsheet.rl.algorithms import algorithm
 from callsheet.rl.algorithms.dqn.config import Config
-from callsheet.rl.algorithms.dqn.learner import DQN, errors, loss, targets
+from callsheet.rl.algorithms.dqn.learner import DQN, double_q_targets, huber_loss, td_errors
 from callsheet.rl.nets.network import Network
 from callsheet.rl.settings import Training
 from callsheet.rl.spaces import Array, Discrete, Spaces
@@ -36,7 +36,7 @@ def make(**more: float) -> DQN:
 
 
 def test_the_online_network_chooses_and_the_target_network_judges() -> None:
-    found = targets(
+    found = double_q_targets(
         torch.tensor([1.0, 1.0]),
         torch.tensor([0.5, 0.0]),
         torch.tensor([[3.0, 7.0], [3.0, 7.0]]),
@@ -49,13 +49,15 @@ def test_the_online_network_chooses_and_the_target_network_judges() -> None:
 def test_an_action_that_is_not_allowed_is_never_the_best() -> None:
     online, target = torch.tensor([[3.0, 7.0]]), torch.tensor([[100.0, 10.0]])
     masks = torch.tensor([[1, 0]], dtype=torch.uint8)
-    assert targets(torch.tensor([1.0]), torch.tensor([0.5]), online, target, masks).tolist() == [51.0]
+    assert double_q_targets(torch.tensor([1.0]), torch.tensor([0.5]), online, target, masks).tolist() == [
+        51.0
+    ]
 
 
 def test_the_loss_is_squared_near_zero_straight_beyond_and_weighted() -> None:
-    found = errors(torch.tensor([[5.0, 0.0], [0.0, 2.5]]), torch.tensor([0, 1]), torch.tensor([2.0, 2.0]))
+    found = td_errors(torch.tensor([[5.0, 0.0], [0.0, 2.5]]), torch.tensor([0, 1]), torch.tensor([2.0, 2.0]))
     assert found.tolist() == [3.0, 0.5]
-    assert loss(found, torch.tensor([1.0, 0.5])).item() == pytest.approx((1.0 * 2.5 + 0.5 * 0.125) / 2)
+    assert huber_loss(found, torch.tensor([1.0, 0.5])).item() == pytest.approx((1.0 * 2.5 + 0.5 * 0.125) / 2)
 
 
 def test_what_is_drawn_more_often_weighs_less() -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from callsheet.rl.nets.network import Network
 from callsheet.rl.nets.normalize import CLIP, Moments, Normalizer
 from callsheet.rl.nets.numpy_policy import NumpyPolicy
-from callsheet.rl.nets.torch import Adam, Layers, TorchNet, tensors
-from callsheet.rl.nets.torch.numpy_mlp import stack
+from callsheet.rl.nets.torch import Adam, ManualMLP, TorchNet, tensors
+from callsheet.rl.nets.torch.numpy_mlp import mlp
 from callsheet.rl.spaces import Array, Continuous, Discrete, Spaces
 
 SPACES = Spaces({"observation": Array("float32", (4,))}, Discrete(2))
@@ -98,7 +98,7 @@ def test_the_quick_stack_of_layers_is_pytorchs_forward_and_backward(
     ends = [one for size in heads for one in layers(([3, *widths])[-1], size, seed=size)]
     x = torch.randn(*lead, 3, generator=torch.Generator().manual_seed(seed), requires_grad=True)
     leaves = [x, *hidden, *ends]
-    found, expected = stack(x, hidden, ends), plain(x, hidden, ends)
+    found, expected = mlp(x, hidden, ends), plain(x, hidden, ends)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     toward = torch.randn(found.shape, generator=torch.Generator().manual_seed(seed))
     for ours, theirs in zip(
@@ -112,9 +112,9 @@ def test_the_quick_stack_of_layers_is_pytorchs_forward_and_backward(
 def test_passes_that_overlap_do_not_share_memory() -> None:
     hidden, heads = layers(3, 8), layers(8, 2)
     xs = [torch.randn(5, 3, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
-    outs = [stack(x, hidden, heads) for x in xs]
+    outs = [mlp(x, hidden, heads) for x in xs]
     with torch.no_grad():
-        stack(xs[0] + 1, hidden, heads)
+        mlp(xs[0] + 1, hidden, heads)
     for x, out in zip(xs, outs, strict=True):
         (ours,) = torch.autograd.grad(out.square().sum(), hidden[:1])
         (theirs,) = torch.autograd.grad(plain(x, hidden, heads).square().sum(), hidden[:1])
@@ -122,9 +122,9 @@ def test_passes_that_overlap_do_not_share_memory() -> None:
 
 
 def test_a_pass_cannot_be_gone_through_backwards_twice() -> None:
-    out = stack(torch.ones(2, 3), layers(3, 8), layers(8, 2)).sum()
+    out = mlp(torch.ones(2, 3), layers(3, 8), layers(8, 2)).sum()
     out.backward(retain_graph=True)
-    with pytest.raises(RuntimeError, match="backwards before"):
+    with pytest.raises(RuntimeError, match="already called"):
         out.backward()
 
 
@@ -138,8 +138,8 @@ def test_a_part_is_optimized_without_the_others() -> None:
     adam = Adam(*net.parameters.part("q"), lr=0.1)
     obs = tensors({"observation": np.ones((3, 4), np.float32)})
     for name in ("q.1", "q.2"):
-        layers = Layers(net.parameters, name, net.network)
-        layers.forward(net.seen(obs, torch.ones(3, 1)))
+        layers = ManualMLP(net.parameters, name, net.network)
+        layers.forward(net.features(obs, torch.ones(3, 1)))
         layers.backward(torch.ones(3, 1), parameters=True, inputs=False)
     adam.step()
     for name, array in net.parameters.snapshot().items():
@@ -206,7 +206,7 @@ def test_a_policy_sees_normalized_observations_clipped() -> None:
     rng = np.random.default_rng
     expected = plain.act({"observation": seen}, rng(0)).value
     np.testing.assert_allclose(normal.act({"observation": raw}, rng(0)).value, expected, rtol=1e-5)
-    net.normalize(statistics)
+    net.set_normalization(statistics)
     with torch.no_grad():
         np.testing.assert_allclose(net.forward(tensors({"observation": raw})).value, expected, rtol=1e-5)
     normal.load(snapshot)

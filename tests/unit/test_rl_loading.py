@@ -86,7 +86,7 @@ def test_a_policy_with_a_memory_forgets_when_an_episode_begins(tmp_path: Path) -
 
 def test_an_observation_of_another_shape_is_refused(tmp_path: Path) -> None:
     policy = load_policy(str(keep(tmp_path, "CartPole-v1")))
-    with pytest.raises(UserError, match=r"has the shape \(3,\), and the policy takes \(4,\)"):
+    with pytest.raises(UserError, match=r"has shape \(3,\), but the policy expects \(4,\)"):
         policy(np.zeros(3))
 
 

@@ -18,8 +18,8 @@ from callsheet.errors import UserError
 from callsheet.rl.nets.network import Network, image, resolve
 from callsheet.rl.nets.normalize import Normalizer
 from callsheet.rl.nets.numpy_policy import NumpyPolicy
-from callsheet.rl.nets.parameters import ForeignSnapshot, Layout
-from callsheet.rl.nets.torch import ALONE, Layers, Pair, TorchNet, TorchPolicy, tensors
+from callsheet.rl.nets.parameters import ParameterLayout, SnapshotMismatch
+from callsheet.rl.nets.torch import SEQUENTIAL, ManualMLP, TorchNet, TorchPolicy, TwoThreads, tensors
 from callsheet.rl.spaces import Array, Continuous, Discrete, Spaces
 
 Arrays = dict[str, NDArray[Any]]
@@ -91,11 +91,11 @@ def test_what_is_left_open_follows_from_the_environment(
     [
         (CARTPOLE, Network(torso="nature"), "no observation is one: observation is float32\\[4\\]"),
         (Spaces({"o": Array("uint8", (3, 20, 20))}, Discrete(2)), Network(torso="nature"), "36x36"),
-        (REACHER, Network(head="q"), "finite number"),
+        (REACHER, Network(head="q"), "discrete actions"),
         (CARTPOLE, Network(head="soft-actor-critic"), "continuous"),
-        (REACHER, Network(head="soft-actor-critic", lstm=8), "no LSTM"),
-        (CARTPOLE, Network(lstm=8, shared=False), "shared by policy and value"),
-        (CARTPOLE, Network(head="q", shared=True), "says nothing"),
+        (REACHER, Network(head="soft-actor-critic", lstm=8), "does not support an LSTM"),
+        (CARTPOLE, Network(lstm=8, shared=False), "always share an LSTM"),
+        (CARTPOLE, Network(head="q", shared=True), "does not apply"),
         (CARTPOLE, Network(dueling=True), "dueling"),
         (CARTPOLE, Network(hidden=(64, 0)), "hidden=\\(64, 0\\)"),
     ],
@@ -151,7 +151,7 @@ def test_an_actor_in_numpy_and_a_learner_in_pytorch_agree(
     normalizer.update(observe(spaces, 5, 4, seed=seed + 1), np.ones((5, 4)))
     snapshot |= normalizer.snapshot()
     net.parameters.load(snapshot)
-    net.normalize(snapshot)
+    net.set_normalization(snapshot)
     policy = NumpyPolicy(spaces, network)
     policy.load(snapshot)
     obs = observe(spaces, batch, seed=seed)
@@ -194,7 +194,9 @@ def test_a_soft_actors_squashed_actions_and_log_probabilities_agree(batch: int, 
     noise = np.random.default_rng(seed).standard_normal((2, batch), np.float32).T
     inner = expected.mean + expected.log_std.exp() * torch.from_numpy(noise)
     np.testing.assert_allclose(found.logp, expected.log_prob(inner), atol=1e-5, rtol=1e-5)
-    np.testing.assert_allclose(found.action, expected.scale.outside(inner.tanh()), atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(
+        found.action, expected.scale.to_environment(inner.tanh()), atol=1e-5, rtol=1e-5
+    )
     assert (found.action >= (-1.0, -2.0)).all()
     assert (found.action <= (1.0, 4.0)).all()
     calm = policy.act(obs, np.random.default_rng(seed), greedy=True)
@@ -345,15 +347,15 @@ def test_critics_see_observations_and_an_action_scaled_to_one() -> None:
     net = TorchNet(spaces, Network(head="soft-actor-critic", hidden=(16, 16)), generator=generator())
     obs = tensors(observe(spaces, 7))
     action = torch.rand(7, 1, generator=generator()) * 10
-    torch.testing.assert_close(net.seen(obs, action), torch.cat((obs["a"], obs["b"], action / 5 - 1), -1))
+    torch.testing.assert_close(net.features(obs, action), torch.cat((obs["a"], obs["b"], action / 5 - 1), -1))
 
 
 def test_sac_sees_images_together_with_its_action() -> None:
     spaces = Spaces(PONG.observations, Continuous((-1.0,), (1.0,)))
     net = TorchNet(spaces, Network(head="soft-actor-critic", hidden=(32,), embed=16), generator=generator())
     obs = tensors(observe(spaces, 4))
-    drawn = net.squashed(net.forward(obs).policy).draw(torch.randn(4, 1, generator=generator()))
-    seen = net.seen(obs, drawn.action)
+    drawn = net.squashed(net.forward(obs).policy).sample(torch.randn(4, 1, generator=generator()))
+    seen = net.features(obs, drawn.action)
     assert seen.shape == (4, 16 + 1)
     (drawn.logp.mean() - seen.sum()).backward()
     for part in ("policy", "q"):
@@ -365,11 +367,11 @@ def test_sac_sees_images_together_with_its_action() -> None:
 def test_layers_go_forward_and_back_as_autograd_would(activation: str, hidden: tuple[int, ...]) -> None:
     network = Network(head="soft-actor-critic", hidden=hidden, activation=activation)  # type: ignore[arg-type]
     net = TorchNet(REACHER, network, generator=generator())
-    layers = Layers(net.parameters, "q.2", net.network)
+    layers = ManualMLP(net.parameters, "q.2", net.network)
     names = [name for name in net.parameters.named if name.startswith("q.2.")]
     act = torch.relu if activation == "relu" else torch.tanh
     width = net.parameters[names[0]].shape[1]
-    two = Pair(2)
+    two = TwoThreads(2)
     for batch in (5, 5, 3):
         x = torch.randn(batch, width, generator=generator(batch), requires_grad=True)
         slope = torch.randn(batch, 1, generator=generator(batch + 1))
@@ -383,10 +385,10 @@ def test_layers_go_forward_and_back_as_autograd_would(activation: str, hidden: t
         net.parameters.zero()
         torch.testing.assert_close(layers.backward(slope, parameters=False, inputs=True), wanted[0])
         assert not net.parameters.grads.any(), "they were not asked for"
-        for pair in (ALONE, two):
+        for pair in (SEQUENTIAL, two):
             for inputs in (True, False):
                 net.parameters.zero()
-                back = layers.backward(slope, parameters=True, inputs=inputs, pair=pair)
+                back = layers.backward(slope, parameters=True, inputs=inputs, threads=pair)
                 for name, grad in zip(names, wanted[1:], strict=True):
                     torch.testing.assert_close(net.parameters[name].grad, grad)
                 if inputs:
@@ -421,7 +423,7 @@ def test_the_same_seed_starts_the_same_network() -> None:
 def test_a_snapshot_goes_both_ways_and_another_policys_is_refused() -> None:
     net = TorchNet(CARTPOLE, Network(), generator=generator())
     snapshot = net.parameters.snapshot()
-    layout = Layout(net.network, CARTPOLE)
+    layout = ParameterLayout(net.network, CARTPOLE)
     assert {name: array.shape for name, array in snapshot.items()} == {
         one.name: one.shape for one in layout.parameters
     }
@@ -432,9 +434,9 @@ def test_a_snapshot_goes_both_ways_and_another_policys_is_refused() -> None:
     assert torch.equal(other.parameters.values, net.parameters.values)
     wide = TorchNet(CARTPOLE, Network(hidden=(32, 64)), generator=generator()).parameters.snapshot()
     for taker in (NumpyPolicy(CARTPOLE, Network()), other.parameters):
-        with pytest.raises(ForeignSnapshot, match=r"policy.mlp.0.weight is \[32, 4\], not \[64, 4\]"):
+        with pytest.raises(SnapshotMismatch, match=r"policy.mlp.0.weight is \[32, 4\], not \[64, 4\]"):
             taker.load(wide)
-        with pytest.raises(ForeignSnapshot, match=r"policy.head.bias is missing"):
+        with pytest.raises(SnapshotMismatch, match=r"policy.head.bias is missing"):
             taker.load({name: array for name, array in snapshot.items() if name != "policy.head.bias"})
     assert torch.equal(other.parameters.values, net.parameters.values)
 

@@ -12,16 +12,16 @@ from callsheet.rl.algorithms.sac.config import Config
 from callsheet.rl.algorithms.sac.learner import (
     SAC,
     Critics,
+    critic_gradient,
     critic_loss,
-    critic_slope,
     policy_loss,
-    targets,
+    soft_targets,
     temperature_loss,
 )
-from callsheet.rl.distributions.torch import Drawn
+from callsheet.rl.distributions.torch import SquashedSample
 from callsheet.rl.nets.network import Network
 from callsheet.rl.nets.numpy_policy import NumpyPolicy
-from callsheet.rl.nets.torch import ALONE, Pair, TorchNet
+from callsheet.rl.nets.torch import SEQUENTIAL, TorchNet, TwoThreads
 from callsheet.rl.spaces import Array, Continuous, Discrete, Spaces
 
 SPACES = Spaces({"observation": Array("float32", (3,))}, Continuous((-2.0, 0.0), (2.0, 1.0)))
@@ -48,7 +48,7 @@ def parts(learner: SAC) -> dict[str, np.ndarray]:
 
 
 def test_targets_believe_the_critic_that_hopes_for_less_and_reward_randomness() -> None:
-    found = targets(
+    found = soft_targets(
         torch.tensor([1.0, 1.0]),
         torch.tensor([0.5, 0.0]),
         torch.tensor([[4.0, 4.0], [6.0, 2.0]]),
@@ -63,7 +63,7 @@ def test_both_critics_share_one_loss() -> None:
     loss = critic_loss(values, target)
     # Half of the mean of (1, 0), and half of the mean of (9, 4).
     assert loss.item() == 0.5 * 0.5 + 0.5 * 6.5
-    assert torch.equal(critic_slope(values.detach(), target), torch.autograd.grad(loss, values)[0])
+    assert torch.equal(critic_gradient(values.detach(), target), torch.autograd.grad(loss, values)[0])
 
 
 def test_the_policy_wants_value_and_randomness() -> None:
@@ -133,7 +133,7 @@ def test_critics_tell_what_would_be_better_and_stay_as_they_are() -> None:
     seen = torch.randn(5, 5, generator=torch.Generator().manual_seed(1))
     net.parameters.zero()
     for which in (0, 1):
-        found, slope = critics.judge(which, seen)
+        found, slope = critics.evaluate(which, seen)
         assert torch.equal(found, critics.values(seen)[which])
         x = seen.clone().requires_grad_()
         wanted = as_written(net, which, x)
@@ -151,18 +151,18 @@ def test_an_update_is_what_autograd_makes_of_the_losses() -> None:
     named = net.parameters.named
 
     def critics(of: TorchNet, obs: Tensor, action: Tensor) -> Tensor:
-        x = of.seen({"observation": obs}, action)
+        x = of.features({"observation": obs}, action)
         return torch.stack([as_written(of, which, x) for which in (0, 1)])
 
-    def play(obs: Tensor, noise: Tensor) -> Drawn:
-        return net.squashed(net.forward({"observation": obs}).policy).draw(noise)
+    def play(obs: Tensor, noise: Tensor) -> SquashedSample:
+        return net.squashed(net.forward({"observation": obs}).policy).sample(noise)
 
     q = [leaf for name, leaf in named.items() if name.startswith("q.")]
     policy = [leaf for name, leaf in named.items() if name.startswith("policy.")]
     with torch.no_grad():
         after = play(data["next.observation"], later)
         hoped = critics(target, data["next.observation"], after.action)
-        wanted = targets(data["reward"], data["discount"], hoped, after.logp, 0.5)
+        wanted = soft_targets(data["reward"], data["discount"], hoped, after.logp, 0.5)
     loss = critic_loss(critics(net, data["obs.observation"], data["action"]), wanted)
     for leaf, grad in zip(q, torch.autograd.grad(loss, q), strict=True):
         leaf.grad = grad
@@ -184,7 +184,7 @@ def test_two_threads_give_what_one_gives() -> None:
     before = torch.get_num_threads()
     try:
         one, two = make(), make()
-        one._pair, two._pair = ALONE, Pair(2)
+        one._threads, two._threads = SEQUENTIAL, TwoThreads(2)
         for number in range(4):
             assert one.update(batch(seed=number)) == two.update(batch(seed=number))
     finally:
@@ -199,11 +199,11 @@ def test_what_goes_wrong_in_either_of_two_threads_comes_out_when_both_are_over()
     def fail() -> None:
         raise ValueError("no")
 
-    for pair in (ALONE, Pair(2)):
+    for pair in (SEQUENTIAL, TwoThreads(2)):
         with pytest.raises(ValueError, match="no"):
-            pair.both(lambda: done.append("here"), fail)
+            pair.run(lambda: done.append("here"), fail)
     with pytest.raises(ValueError, match="no"):
-        Pair(2).both(fail, lambda: done.append("there"))
+        TwoThreads(2).run(fail, lambda: done.append("there"))
     assert done == ["here", "here", "there"]
 
 

@@ -51,7 +51,7 @@ class Trained:
         for _ in range(updates):
             told = self.learner.update({})
             self.session.episodes.add(np.full(20, float(self.session.updates)), np.ones(20, int))
-            self.session.learned(100, told, waited=1.0, took=3.0, lag=1.0)
+            self.session.record_update(100, told, waited=1.0, took=3.0, lag=1.0)
 
     @property
     def calls(self) -> int:
@@ -78,7 +78,7 @@ def test_the_next_attempt_goes_on_from_the_newest_checkpoint(tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("first")
-def test_a_damaged_checkpoint_is_told_loudly_and_the_one_before_it_is_taken(
+def test_a_damaged_checkpoint_is_told_loudly_and_the_one_before_it_is_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     newest = next((tmp_path / "first/checkpoints").glob("step-000000000500*/state.safetensors"))
@@ -91,7 +91,7 @@ def test_a_damaged_checkpoint_is_told_loudly_and_the_one_before_it_is_taken(
     assert (again.session.steps, again.calls) == (200, 2)
     assert "'step-000000000500'" in caplog.text
     assert "is not what was written" in caplog.text
-    assert "the one before it is taken" in caplog.text
+    assert "using the one before it" in caplog.text
 
 
 @pytest.mark.usefixtures("first")

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from test_rl_acting import SPACES, Counting, Zero
 
-from callsheet.rl.acting.transitions import Played, Transitions, epsilons
+from callsheet.rl.acting.transitions import TransitionBatch, Transitions
+from callsheet.rl.algorithms.dqn.config import Config
 from callsheet.rl.envs import make
 from callsheet.rl.nets.network import Network
 from callsheet.rl.nets.numpy_policy import NumpyPolicy
@@ -23,12 +24,12 @@ class Valuing(Zero):
         return Actions(np.zeros(2, np.int64), None, value, None, value - 1)
 
 
-def turns(count: int, *, steps: int, n: int, dies_in: int = 99) -> list[Played]:
+def turns(count: int, *, steps: int, n: int, dies_in: int = 99) -> list[TransitionBatch]:
     transitions = Transitions(Counting(dies_in), Valuing(), 0, steps=steps, n=n, gamma=0.5)
     return [transitions.play() for _ in range(count)]
 
 
-def items(played: list[Played]) -> list[tuple[float, ...]]:
+def items(played: list[TransitionBatch]) -> list[tuple[float, ...]]:
     """(observation, reward, discount, next observation) of all transitions, in the order of playing."""
     return [
         (float(o[0]), float(r), float(d), float(n[0]))
@@ -85,11 +86,11 @@ def test_nothing_reaches_over_the_death_of_a_simulator() -> None:
 
 
 def test_each_environment_of_each_actor_explores_with_a_chance_of_its_own() -> None:
-    one, two, three = (epsilons(0.4, 7.0, actor=actor, actors=2, count=4) for actor in (0, 1, 2))
+    one, two, three = (Config(environments=4).epsilons(actor=actor, actors=2) for actor in (0, 1, 2))
     assert [one[0], two[-1]] == pytest.approx([0.4, 0.4**8])
     assert (np.diff(np.stack([one, two], axis=1).ravel()) < 0).all(), "each actor has bold ones and calm ones"
     assert three.tolist() == one.tolist(), "one more begins anew"
-    assert epsilons(0.4, 7.0, actor=0, actors=1, count=1).tolist() == pytest.approx([0.4**4.5])
+    assert Config(environments=1).epsilons(actor=0, actors=1).tolist() == pytest.approx([0.4**4.5])
 
 
 def test_the_episodes_that_are_told_of_are_those_of_the_half_that_explores_less() -> None:

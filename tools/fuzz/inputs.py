@@ -22,8 +22,7 @@ from callsheet.compat.dijob.convert import convert
 from callsheet.errors import UserError
 from callsheet.metrics import reader as reading
 from callsheet.plan.load import load
-from callsheet.rl import checkpoints
-from callsheet.rl import learning_curve as curve
+from callsheet.rl import checkpoints, learning_curve
 from callsheet.runtime.link import protocol as m
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.protocol import BadMessage
@@ -155,9 +154,9 @@ def _experiment(data: bytes) -> object:
 
 
 def _curve(data: bytes) -> object:
-    _file(f"curve/{curve.KEY}", data)
-    found = curve.Curve(_store().sub("curve"))
-    found.forget_after(100)
+    _file(f"curve/{learning_curve.KEY}", data)
+    found = learning_curve.LearningCurve(_store().sub("curve"))
+    found.truncate(100)
     found.add(1e9, {"steps": 1})
     return len(found.points)
 

@@ -11,8 +11,9 @@ import msgspec
 from callsheet import contract
 from callsheet.errors import UserError
 from callsheet.recipes.images import Images, choose_images
+from callsheet.rl import endpoints
 from callsheet.rl.algorithms import Algorithm, algorithm
-from callsheet.rl.settings import Training
+from callsheet.rl.settings import PrioritizedReplaySettings, ReplaySettings, Training
 from callsheet.spec.experiment import (
     Bind,
     Experiment,
@@ -62,9 +63,13 @@ def experiment(training: Training, options: RecipeOptions) -> Experiment:
     if training.inference == "central":
         roles.append(_policy(chosen, options, images["policy"]))
     if options.evaluator:
-        roles.append(_role("evaluator", image=images["evaluator"], connects=["parameters", "evaluations"]))
+        roles.append(
+            _role(
+                "evaluator", image=images["evaluator"], connects=[endpoints.PARAMETERS, endpoints.EVALUATIONS]
+            )
+        )
     if options.tensorboard:
-        roles.append(_role("tensorboard", exposes=[Expose(name="tensorboard")]))
+        roles.append(_role("tensorboard", exposes=[Expose(name=endpoints.TENSORBOARD)]))
     given: dict[str, Any] = {"image": images["learner"], "storage": options.storage}
     spec = ExperimentSpec(
         **{key: value for key, value in given.items() if value},
@@ -111,21 +116,23 @@ def _cores(cpus: str) -> float:
 
 
 def _learner(chosen: Algorithm, options: RecipeOptions) -> Role:
-    data = "trajectories" if chosen.data == "rollouts" else "episodes"
-    fields: dict[str, Any] = {"binds": [Bind(name=name) for name in (data, "parameters", "evaluations")]}
+    data = endpoints.TRAJECTORIES if chosen.data == "rollouts" else endpoints.EPISODES
+    fields: dict[str, Any] = {
+        "binds": [Bind(name=name) for name in (data, endpoints.PARAMETERS, endpoints.EVALUATIONS)]
+    }
     if chosen.data == "replay":
-        fields["connects"] = ["replay"]
+        fields["connects"] = [endpoints.REPLAY]
     return _role("learner", cpus=options.learner_cpus, gpus=options.gpus, **fields)
 
 
 def _actor(training: Training, options: RecipeOptions, image: str) -> Role:
     chosen = algorithm(training.algorithm)
     if training.inference == "central":
-        connects = ["trajectories", "policy"]
+        connects = [endpoints.TRAJECTORIES, endpoints.POLICY]
     elif chosen.data == "rollouts":
-        connects = ["trajectories", "parameters"]
+        connects = [endpoints.TRAJECTORIES, endpoints.PARAMETERS]
     else:
-        connects = ["replay", "episodes", "parameters"]
+        connects = [endpoints.REPLAY, endpoints.EPISODES, endpoints.PARAMETERS]
     fields: dict[str, Any] = {"replicas": training.actors, "connects": connects}
     if not chosen.in_step:
         fields["scale"] = Scale(min=1, max=max(64, training.actors))
@@ -136,26 +143,31 @@ def _policy(chosen: Algorithm, options: RecipeOptions, image: str) -> Role:
     """One server for all actors. Those that go in step, and those that learn from a replay, choose for themselves."""
     if chosen.in_step or chosen.data != "rollouts":
         raise UserError(f"{chosen.name} has no central inference", fix="use impala, or --inference local")
-    binds, gpus = [Bind(name="policy")], 1 if options.gpus else 0
+    binds, gpus = [Bind(name=endpoints.POLICY)], 1 if options.gpus else 0
     return _role(
-        "policy", cpus=options.learner_cpus, gpus=gpus, image=image, binds=binds, connects=["parameters"]
+        "policy",
+        cpus=options.learner_cpus,
+        gpus=gpus,
+        image=image,
+        binds=binds,
+        connects=[endpoints.PARAMETERS],
     )
 
 
 def _replay(training: Training, options: RecipeOptions, image: str) -> Role:
     """The replay's own program, with the algorithm's settings. Every shard holds its share."""
     config = algorithm(training.algorithm).settings(training)
+    assert isinstance(config, ReplaySettings)
     shards = options.replay_shards
     if not 1 <= shards <= min(config.capacity, config.warmup):
         raise UserError(
             f"{config.capacity:,} transitions cannot be held by {shards} shards", fix="--replay-shards 1"
         )
-    alpha = getattr(config, "alpha", None)
     ratio = config.updates_per_step * config.batch
     turn = config.rollout * config.environments * training.actors
-    arguments: dict[str, Any] = {"kind": "uniform" if alpha is None else "prioritized"}
-    if alpha is not None:
-        arguments["alpha"] = alpha
+    arguments: dict[str, Any] = {"kind": "uniform"}
+    if isinstance(config, PrioritizedReplaySettings):
+        arguments = {"kind": "prioritized", "alpha": config.alpha}
     arguments["items"] = config.capacity // shards
     arguments["bytes"] = config.memory // shards
     arguments["min-size"] = config.warmup // shards
@@ -166,4 +178,4 @@ def _replay(training: Training, options: RecipeOptions, image: str) -> Role:
     command = ["python", "-m", "callsheet.runtime.replay"]
     for name, value in arguments.items():
         command += [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)]
-    return _role("replay", image=image, command=command, replicas=shards, binds=[Bind(name="replay")])
+    return _role("replay", image=image, command=command, replicas=shards, binds=[Bind(name=endpoints.REPLAY)])

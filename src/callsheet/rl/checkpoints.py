@@ -1,4 +1,4 @@
-"""Checkpoints: all that a learner needs to go on, as safetensors and JSON, in sets that are there whole or not at all."""
+"""Checkpoints: everything a learner needs to continue, as safetensors and JSON, written atomically."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATE, POLICY = "state.safetensors", "policy.safetensors"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was found."""
+    """A stored checkpoint."""
 
     name: str
     state: dict[str, np.ndarray]
@@ -27,26 +27,26 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The one who writes a run's checkpoints. A predecessor that lives on, unheard, can write none any more."""
+    """Writes a run's checkpoints. A predecessor that is still alive is fenced off and can write no more."""
 
     def __init__(self, store: Store, *, keep: int, order: int) -> None:
         self._store = store.sub(FOLDER)
         self._writer: SetWriter = claim(self._store, order=order)
         self._keep = keep
         self.best: tuple[str, float] | None = None
-        """Name and evaluation of the best that is kept."""
+        """Name and evaluation of the best checkpoint that is kept."""
 
     def load(self, identity: Mapping[str, Any]) -> Checkpoint | None:
-        """The newest of this run: see `newest`."""
-        found = newest(self._store, identity)
-        if found is not None:
+        """This run's newest checkpoint: see `newest`."""
+        checkpoint = newest(self._store, identity)
+        if checkpoint is not None:
             rated = [
                 (one.name, one.info["evaluation"])
-                for one in reversed(all_sets(self._store))  # of equals the oldest, as in `save`
+                for one in reversed(all_sets(self._store))  # the oldest of equals, as in `save`
                 if "evaluation" in one.info
             ]
             self.best = max(rated, key=lambda one: one[1], default=None)
-        return found
+        return checkpoint
 
     def save(
         self,
@@ -55,7 +55,7 @@ class Checkpoints:
         policy: Mapping[str, np.ndarray],
         info: Mapping[str, Any],
     ) -> int:
-        """Durable when it returns; its bytes. `Fenced` when another learner has taken over."""
+        """Write a checkpoint; returns its size in bytes once it is durable. Raises `Fenced` if another learner has taken over."""
         parts = {STATE: _encode(state), POLICY: _encode(policy)}
         with self._writer.write_set(name, info=info) as writing:
             for part, data in parts.items():
@@ -68,49 +68,47 @@ class Checkpoints:
 
 
 def newest(folder: Store, identity: Mapping[str, Any]) -> Checkpoint | None:
-    """The newest that is whole and was made by a training like this one; a bad one is told loudly and the one before it
-    is taken. One of another training is an error."""
+    """The newest valid checkpoint. A damaged one is logged and skipped; one of a different training is an error."""
     before: int | None = None
-    while (found := latest(folder, before=before, skip_bad=True)) is not None:
-        told = dict(found.info.get("identity", {}))
-        if told != dict(identity):
-            other = [key for key in {*told, *identity} if told.get(key) != identity.get(key)]
+    while (candidate := latest(folder, before=before, skip_bad=True)) is not None:
+        stored = dict(candidate.info.get("identity", {}))
+        if stored != dict(identity):
+            different = [key for key in {*stored, *identity} if stored.get(key) != identity.get(key)]
             raise UserError(
-                f"{found.name} in {folder.url} is of another training: "
+                f"{candidate.name} in {folder.url} belongs to a different training: "
                 + ", ".join(
-                    f"{key} was {told.get(key)!r}, is {identity.get(key)!r}" for key in sorted(other)
+                    f"{key} was {stored.get(key)!r}, is {identity.get(key)!r}" for key in sorted(different)
                 ),
-                fix="give this training a storage or a name of its own",
+                fix="give this training another storage or name",
             )
         try:
-            return Checkpoint(found.name, _arrays(found.read(STATE)), found.info)
+            return Checkpoint(candidate.name, _arrays(candidate.read(STATE)), candidate.info)
         except BadSet as bad:
-            log.error("%s; the one before it is taken", bad.message)
-            before = found.number
+            log.error("%s; using the one before it", bad.message)
+            before = candidate.number
     return None
 
 
 def find_policy(store: Store, which: str = "best") -> tuple[dict[str, np.ndarray], StoredSet]:
-    """The policy of a run's best checkpoint, or of its newest, or of the one with this name."""
+    """The policy of a run's best or newest checkpoint, or of the one with this name."""
     folder = store.sub(FOLDER)
     sets = all_sets(folder)
     if not sets:
-        raise UserError(
-            f"there is no checkpoint in {folder.url}", fix="train first, or look for the right run"
-        )
+        raise UserError(f"there is no checkpoint in {folder.url}", fix="train first, or name another run")
     if which == "best":
         rated = [one for one in sets if "evaluation" in one.info]
-        found = max(rated, key=lambda one: float(one.info["evaluation"])) if rated else sets[0]
+        chosen = max(rated, key=lambda one: float(one.info["evaluation"])) if rated else sets[0]
     elif which == "newest":
-        found = sets[0]
+        chosen = sets[0]
     else:
         named = [one for one in sets if one.name == which]
         if not named:
             raise UserError(
-                f"there is no checkpoint {which!r}", fix=f"there are {', '.join(one.name for one in sets)}"
+                f"there is no checkpoint {which!r}",
+                fix=f"choose one of {', '.join(one.name for one in sets)}",
             )
-        found = named[0]
-    return _arrays(found.read(POLICY)), found
+        chosen = named[0]
+    return _arrays(chosen.read(POLICY)), chosen
 
 
 def _encode(arrays: Mapping[str, np.ndarray]) -> bytes:
@@ -126,4 +124,4 @@ def _arrays(data: bytes) -> dict[str, np.ndarray]:
     try:
         return load(data)
     except SafetensorError as error:
-        raise BadSet(f"the arrays of a checkpoint cannot be read: {error}") from None
+        raise BadSet(f"cannot read the arrays of a checkpoint: {error}") from None

@@ -1,4 +1,4 @@
-"""A trained policy for one's own program: `policy = load_policy("runs/ppo-cartpole-v1/xyz")`, then `policy(observation)`."""
+"""Use a trained policy in your own program: `policy = load_policy("runs/ppo-cartpole-v1/xyz")`, then `policy(observation)`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from callsheet.store import BadSet, open_store
 
 
 class LoadedPolicy:
-    """Call it with an observation of the environment it was trained in; what comes back is for `env.step`."""
+    """Call it with an observation of its environment; it returns an action for `env.step`."""
 
     def __init__(
         self,
@@ -33,12 +33,12 @@ class LoadedPolicy:
         seed: int | None = None,
     ) -> None:
         self.policy = policy
-        """What computes it, for batches of observations: `policy.policy.act({"observation": array}, rng)`."""
+        """For batches of observations: `policy.policy.act({"observation": array}, rng)`."""
         self.spaces = spaces
         self.training = training
-        """How it was trained."""
+        """The training's settings."""
         self.info = info
-        """What its checkpoint tells: steps, seconds, evaluation, versions."""
+        """The checkpoint's metadata: steps, seconds, evaluation, versions."""
         self.checkpoint = checkpoint
         """The checkpoint's name."""
         self._greedy = not sampled
@@ -46,15 +46,15 @@ class LoadedPolicy:
         self.reset()
 
     def reset(self) -> None:
-        """An episode begins: a policy with a memory forgets. Others need not be told."""
+        """Call it when an episode starts, to reset a recurrent policy. Others do not need it."""
         size = self.policy.state_size
         self._state = np.zeros((1, size), np.float32) if size else None
         self._first = np.ones(1, np.uint8)
 
     def __call__(self, observation: Any, mask: Any = None) -> Any:
-        """The action: an integer, or an array within the environment's limits. `mask` is 1 where an action is allowed."""
+        """Choose an action: an integer, or an array within the environment's bounds. `mask` is 1 where an action is allowed."""
         masks = None if mask is None else np.asarray(mask, np.uint8)[None]
-        acted = self.policy.act(
+        actions = self.policy.act(
             self._batch(observation),
             self._rng,
             greedy=self._greedy,
@@ -63,10 +63,10 @@ class LoadedPolicy:
             state=self._state,
             first=self._first,
         )
-        self._state, self._first = acted.state, np.zeros(1, np.uint8)
+        self._state, self._first = actions.state, np.zeros(1, np.uint8)
         if isinstance(self.spaces.action, Discrete):
-            return int(acted.action[0])
-        return np.clip(acted.action[0], self.spaces.action.low, self.spaces.action.high).astype(np.float32)
+            return int(actions.action[0])
+        return np.clip(actions.action[0], self.spaces.action.low, self.spaces.action.high).astype(np.float32)
 
     def _batch(self, observation: Any) -> dict[str, NDArray[Any]]:
         parts = dict(_parts(observation))
@@ -77,63 +77,65 @@ class LoadedPolicy:
         }
 
 
-def _parts(observation: Any, above: str = "") -> Any:
-    """Every array with its name; names of nested ones are joined by dots."""
+def _parts(observation: Any, prefix: str = "") -> Any:
+    """Every array with its name. Names of nested ones are joined by dots."""
     if isinstance(observation, Mapping):
         inner = observation.items()
     elif isinstance(observation, tuple):
         inner = dict(enumerate(observation)).items()
     else:
-        yield above, observation
+        yield prefix, observation
         return
     for key, value in inner:
-        yield from _parts(value, f"{above}.{key}" if above else str(key))
+        yield from _parts(value, f"{prefix}.{key}" if prefix else str(key))
 
 
 def _array(key: str, wanted: Array, value: Any) -> NDArray[Any]:
     if value is None:
-        raise UserError(f"the observation has no {key!r}", fix="give what the environment gave in training")
-    found = np.asarray(value)
-    if found.ndim == 0 and len(wanted.shape) == 1 and wanted.high == 1.0:
-        spread = np.zeros(wanted.shape, wanted.dtype)  # a choice among so many
-        spread[int(found)] = 1
-        return spread
-    if found.shape != wanted.shape:
         raise UserError(
-            f"the observation {key!r} has the shape {found.shape}, and the policy takes {wanted.shape}",
-            fix="give one observation, as the environment gave it in training",
+            f"the observation has no {key!r}",
+            fix="pass observations as the environment returned them in training",
         )
-    return found.astype(wanted.dtype, copy=False)
+    given = np.asarray(value)
+    if given.ndim == 0 and len(wanted.shape) == 1 and wanted.high == 1.0:
+        one_hot = np.zeros(wanted.shape, wanted.dtype)  # one-hot
+        one_hot[int(given)] = 1
+        return one_hot
+    if given.shape != wanted.shape:
+        raise UserError(
+            f"the observation {key!r} has shape {given.shape}, but the policy expects {wanted.shape}",
+            fix="pass one observation, as the environment returned it in training",
+        )
+    return given.astype(wanted.dtype, copy=False)
 
 
 def load_policy(
     results: str, *, checkpoint: str = "best", sampled: bool = False, seed: int | None = None
 ) -> LoadedPolicy:
-    """The policy of a training. `results` is the run's folder, or its URL in a cloud.
+    """Load the policy of a training. `results` is the run's folder or URL.
 
-    `checkpoint` is `best` (by evaluation; the newest where there was none), `newest`, or a name. By itself the policy
-    takes the action that it thinks best; with `sampled` it draws, as actors do in training. PyTorch is needed for
-    images and LSTMs only.
+    `checkpoint` is `best` (by evaluation; the newest if there were none), `newest`, or a name. By default the policy is
+    greedy; with `sampled` it samples actions, as actors do in training. Only images and LSTMs need PyTorch.
     """
     try:
-        arrays, found = find_policy(open_store(str(results)), checkpoint)
+        arrays, stored = find_policy(open_store(str(results)), checkpoint)
     except BadSet as error:
-        raise UserError(error.message, fix="take another: checkpoint='newest', or one by its name") from None
+        raise UserError(error.message, fix="try another one: checkpoint='newest', or a name") from None
     try:
-        training = msgspec.convert(dict(found.info["training"]), Training)
+        training = msgspec.convert(dict(stored.info["training"]), Training)
     except (KeyError, msgspec.ValidationError) as error:
         raise UserError(
-            f"the checkpoint {found.name} was not written by this version's training: {error}",
+            f"the checkpoint {stored.name} cannot be read by this version: {error}",
             fix="load it with the version that wrote it",
         ) from None
-    spaces = _spaces(found.info, training)
+    spaces = _spaces(stored.info, training)
     policy = policy_for(spaces, algorithm(training.algorithm).settings(training).network)
     policy.load(arrays)
-    return LoadedPolicy(policy, spaces, training, found.info, found.name, sampled=sampled, seed=seed)
+    return LoadedPolicy(policy, spaces, training, stored.info, stored.name, sampled=sampled, seed=seed)
 
 
 def _spaces(info: Mapping[str, Any], training: Training) -> Spaces:
-    """As the checkpoint tells, so that the environment need not be installed; else the environment is asked."""
+    """From the checkpoint, so that the environment need not be installed; otherwise from the environment."""
     if "spaces" in info:
         return msgspec.convert(info["spaces"], Spaces)
     from callsheet.rl.envs import spaces_of

@@ -1,4 +1,4 @@
-"""Episodes as moving pictures: GIFs, which every browser and editor shows and which need nothing but Pillow."""
+"""Videos of episodes as GIFs, which every browser and editor shows and which need only Pillow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callsheet.errors import CallsheetError, UserError
-from callsheet.rl.acting.episodes import Played, play
+from callsheet.rl.acting.episodes import EpisodeResults, play
 from callsheet.rl.acting.policy import Policy
 from callsheet.rl.envs import Environments, make
 from callsheet.rl.envs.base import Step, seed_of
@@ -21,25 +21,24 @@ from callsheet.rl.settings import Evaluation
 from callsheet.store import Store
 
 FOLDER = "evaluations/videos"
-LONGEST = 2_000
-"""Frames: a video of an episode that is longer shows its beginning."""
-_PAUSE = 30
-"""Milliseconds of one frame."""
-_LARGEST = 400
-"""Pixels of the longer side; larger pictures are halved until they fit."""
+MAX_FRAMES = 2_000
+"""A video of a longer episode shows its beginning."""
+_FRAME_MILLISECONDS = 30
+_MAX_PIXELS = 400
+"""Of the longer side; larger frames are scaled down by a whole factor."""
 _COLORS = 64
 
 
 @dataclass(frozen=True)
 class Video:
-    """One episode that was filmed."""
+    """The recording of one episode."""
 
     key: str
-    """Where it is in the run's results."""
+    """Its key in the run's results."""
     episode_return: float
     steps: int
     cut: bool = False
-    """Whether it was cut short because it took too long."""
+    """Whether the episode was cut off at the step limit."""
 
 
 def record(
@@ -53,17 +52,17 @@ def record(
     greedy: bool,
     longest: int = Evaluation().longest,
 ) -> Video:
-    """Play one episode and keep its video under a name."""
-    # Simulators draw with SDL, which looks for a screen unless it is told that there is none.
+    """Play one episode and store its video under a name."""
+    # Many simulators draw with SDL, which looks for a screen by default.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     _pillow()
-    filmed = Filmed(make(env, 1, seed=seed, options=options, render_mode="rgb_array"), env)
+    recorded = RecordedEnvironment(make(env, 1, seed=seed, options=options, render_mode="rgb_array"), env)
     try:
-        played = play(filmed, policy, 1, seed=seed, greedy=greedy, longest=longest)
+        played = play(recorded, policy, 1, seed=seed, greedy=greedy, longest=longest)
     finally:
-        filmed.close()
+        recorded.close()
     key = f"{FOLDER}/{name}.gif"
-    store.put(key, filmed.gif())
+    store.put(key, recorded.gif())
     return Video(key, played.returns[0], played.steps[0], bool(played.cut))
 
 
@@ -80,10 +79,10 @@ def play_and_record(
     options: Mapping[str, Any],
     greedy: bool = True,
     longest: int = Evaluation().longest,
-) -> tuple[Played, list[Video]]:
-    """So many episodes, of which the first few are filmed; these count like the others."""
+) -> tuple[EpisodeResults, list[Video]]:
+    """Play episodes and record the first few, which count like the others."""
     videos = min(videos, episodes)
-    filmed = [
+    recorded = [
         record(
             env,
             policy,
@@ -96,16 +95,16 @@ def play_and_record(
         )
         for one in range(videos)
     ]
-    rest = Played([], [])
+    rest = EpisodeResults([], [])
     if episodes > videos:
         rest = play(environments, policy, episodes - videos, seed=seed, greedy=greedy, longest=longest)
-    returns = [*(one.episode_return for one in filmed), *rest.returns]
-    steps = [*(one.steps for one in filmed), *rest.steps]
-    return Played(returns, steps, sum(one.cut for one in filmed) + rest.cut), filmed
+    returns = [*(one.episode_return for one in recorded), *rest.returns]
+    steps = [*(one.steps for one in recorded), *rest.steps]
+    return EpisodeResults(returns, steps, sum(one.cut for one in recorded) + rest.cut), recorded
 
 
-class Filmed:
-    """One environment that is filmed at every step."""
+class RecordedEnvironment:
+    """An environment that records a frame at every step."""
 
     def __init__(self, inner: Environments, name: str) -> None:
         self._inner = inner
@@ -124,14 +123,14 @@ class Filmed:
     def reset(self, seed: int | None = None) -> dict[str, NDArray[Any]]:
         observations = self._inner.reset(seed)
         self._frames.clear()
-        self._look()
+        self._record()
         return observations
 
     def step(self, actions: NDArray[Any]) -> Step:
         step = self._inner.step(actions)
         if step.broken[0]:
             self._frames.clear()
-        self._look()
+        self._record()
         return step
 
     def frame(self) -> NDArray[np.uint8]:
@@ -140,38 +139,38 @@ class Filmed:
     def close(self) -> None:
         self._inner.close()
 
-    def _look(self) -> None:
-        """Keep a small picture: whole ones of a long episode would fill the memory."""
-        if len(self._frames) >= LONGEST:
+    def _record(self) -> None:
+        """Keep a small frame: full-size ones of a long episode would fill the memory."""
+        if len(self._frames) >= MAX_FRAMES:
             return
         try:
-            self._frames.append(small(self.frame()))
+            self._frames.append(shrink(self.frame()))
         except CallsheetError:
             raise
-        except Exception as error:  # drawing is the simulator's own code, which may fail in any way
+        except Exception as error:  # the simulator's own code may fail in any way
             if isinstance(error, ImportError) or "not installed" in str(error):
                 raise explain_missing(self._name, error) from error
             raise UserError(
-                f"{self._name} cannot be drawn here: {type(error).__name__}: {error}",
+                f"{self._name} cannot be rendered here: {type(error).__name__}: {error}",
                 fix="does it need a screen or a graphics driver? MuJoCo: set MUJOCO_GL=egl or MUJOCO_GL=osmesa",
             ) from error
 
     def gif(self) -> bytes:
-        """All frames."""
+        """The recording."""
         out = io.BytesIO()
         first, *others = self._frames
-        first.save(out, "GIF", save_all=True, append_images=others, duration=_PAUSE, loop=0)
+        first.save(out, "GIF", save_all=True, append_images=others, duration=_FRAME_MILLISECONDS, loop=0)
         return out.getvalue()
 
 
-def small(frame: NDArray[np.uint8]) -> Any:
-    """A frame with few colors and few pixels."""
-    image = _pillow()
-    picture = image.fromarray(frame)
-    factor = -(-max(picture.size) // _LARGEST)
+def shrink(frame: NDArray[np.uint8]) -> Any:
+    """A frame with fewer colors and pixels."""
+    pillow = _pillow()
+    image = pillow.fromarray(frame)
+    factor = -(-max(image.size) // _MAX_PIXELS)
     if factor > 1:
-        picture = picture.reduce(factor)
-    return picture.quantize(_COLORS, method=image.Quantize.FASTOCTREE)
+        image = image.reduce(factor)
+    return image.quantize(_COLORS, method=pillow.Quantize.FASTOCTREE)
 
 
 def _pillow() -> Any:

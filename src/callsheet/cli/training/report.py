@@ -39,21 +39,22 @@ def _rows(settings: Any, prefix: str = "") -> Any:
             yield f"{prefix}{field.name}", msgspec.json.encode(value).decode(), docs.get(field.name, "")
 
 
-def field_docs(kind: type) -> dict[str, str]:
-    """The docstring below each field of a class."""
-    tree = ast.parse(inspect.getsource(inspect.getmodule(kind) or kind))
-    body = next(
-        node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__
-    )
-    docs = {}
-    for field, text in pairwise(body):
-        if (
-            isinstance(field, ast.AnnAssign)
-            and isinstance(field.target, ast.Name)
-            and isinstance(text, ast.Expr)
-            and isinstance(text.value, ast.Constant)
-        ):
-            docs[field.target.id] = " ".join(str(text.value.value).split())
+def field_docs(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """The docstring below each field of a class and of its bases."""
+    docs: dict[str, str] = {}
+    for one in reversed(kind.__mro__[: kind.__mro__.index(msgspec.Struct)]):
+        tree = ast.parse(inspect.getsource(inspect.getmodule(one) or one))
+        body = next(
+            node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == one.__name__
+        )
+        for field, text in pairwise(body):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(text, ast.Expr)
+                and isinstance(text.value, ast.Constant)
+            ):
+                docs[field.target.id] = " ".join(str(text.value.value).split())
     return docs
 
 

@@ -10,7 +10,7 @@ from callsheet.cli import options, output, results, shell_completion
 from callsheet.errors import UserError
 
 if TYPE_CHECKING:
-    from callsheet.rl.acting.episodes import Played
+    from callsheet.rl.acting.episodes import EpisodeResults
     from callsheet.rl.loading import LoadedPolicy
     from callsheet.rl.videos import Video
 
@@ -98,7 +98,7 @@ def _told(loaded: LoadedPolicy) -> str:
 
 def _play(
     loaded: LoadedPolicy, url: str, episodes: int, seed: int, *, sampled: bool, videos: int, longest: int
-) -> tuple[Played, list[Video]]:
+) -> tuple[EpisodeResults, list[Video]]:
     from callsheet.rl.envs import make
     from callsheet.rl.envs.base import seed_of
     from callsheet.rl.videos import play_and_record
@@ -126,7 +126,7 @@ def _play(
         environments.close()
 
 
-def _data(loaded: LoadedPolicy, played: Played) -> dict[str, Any]:
+def _data(loaded: LoadedPolicy, played: EpisodeResults) -> dict[str, Any]:
     import numpy as np
 
     returns = np.array(played.returns)

@@ -119,13 +119,13 @@ def _series(found: results.Results, by: str, what: str) -> Series:
 
 def _points(found: results.Results) -> list[dict[str, Any]]:
     try:
-        from callsheet.rl.learning_curve import Curve
+        from callsheet.rl.learning_curve import LearningCurve
         from callsheet.store import open_store
     except ModuleNotFoundError as error:
         raise UserError(
             f"learning curves need {error.name}, which is not installed", fix="pip install 'callsheet[rl]'"
         ) from None
-    return Curve(open_store(found.url)).points
+    return LearningCurve(open_store(found.url)).points
 
 
 def _is_number(value: Any) -> bool:

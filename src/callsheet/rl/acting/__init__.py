@@ -1,1 +1,1 @@
-"""Playing environments with a policy: rollouts for learners, episodes for evaluators."""
+"""Run environments with a policy: rollouts and transitions for learners, episodes for evaluations."""

@@ -1,4 +1,4 @@
-"""Whole episodes, played to judge a policy."""
+"""Play whole episodes to evaluate a policy."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from callsheet.rl.settings import Evaluation
 
 
 @dataclass(frozen=True)
-class Played:
-    """What some episodes brought."""
+class EpisodeResults:
+    """Returns and lengths of some episodes."""
 
     returns: list[float]
     steps: list[int]
     cut: int = 0
-    """How many of them were cut short because they took too long; their returns are those up to there."""
+    """How many were cut off at the step limit; their returns count up to there."""
 
     @property
     def mean(self) -> float:
-        """Of the returns."""
+        """Mean return."""
         return float(np.mean(self.returns))
 
 
@@ -34,9 +34,9 @@ def play(
     seed: int,
     greedy: bool = True,
     longest: int = Evaluation().longest,
-) -> Played:
-    """So many episodes. Each environment plays its share: taking those that end first would favor short ones. One that
-    is in the same episode after `longest` steps waits until all begin anew, for those who wait."""
+) -> EpisodeResults:
+    """Play this many episodes. Each environment plays its share, because taking the first to end would favor short ones. An
+    environment that reaches `longest` steps pauses; all are reset once only paused ones have episodes left."""
     count = environments.count
     share = np.full(count, episodes // count)
     share[: episodes % count] += 1
@@ -45,11 +45,11 @@ def play(
     first = np.ones(count, np.uint8)
     state = np.zeros((count, policy.state_size), np.float32) if policy.state_size else None
     running, length = np.zeros(count), np.zeros(count, int)
-    cut, waiting = 0, np.zeros(count, bool)
+    cut, paused = 0, np.zeros(count, bool)
     returns: list[list[float]] = [[] for _ in range(count)]
     steps: list[list[int]] = [[] for _ in range(count)]
     while share.any():
-        acted = policy.act(
+        actions = policy.act(
             observations,
             rng,
             greedy=greedy,
@@ -58,24 +58,24 @@ def play(
             state=state,
             first=first,
         )
-        state = acted.state
-        step = environments.step(acted.action)
+        state = actions.state
+        step = environments.step(actions.action)
         observations, first = step.observations, step.first.view(np.uint8)
         running += step.rewards
         length += step.valid
         running[step.broken] = 0
         length[step.broken] = 0
         ended = step.terminated | step.truncated
-        late = (length >= longest) & ~ended & ~waiting & (share > 0)
+        late = (length >= longest) & ~ended & ~paused & (share > 0)
         cut += int(late.sum())
         for one in np.flatnonzero(ended | late):
-            if share[one] and not waiting[one]:
+            if share[one] and not paused[one]:
                 share[one] -= 1
                 returns[one].append(float(running[one]))
                 steps[one].append(int(length[one]))
             running[one] = length[one] = 0
-        waiting = (waiting | late) & ~ended
-        if share[waiting].any() and not share[~waiting].any():
+        paused = (paused | late) & ~ended
+        if share[paused].any() and not share[~paused].any():
             observations, first = environments.reset(), np.ones(count, np.uint8)
-            waiting[:], running[:], length[:] = False, 0, 0
-    return Played([x for some in returns for x in some], [x for some in steps for x in some], cut)
+            paused[:], running[:], length[:] = False, 0, 0
+    return EpisodeResults([x for some in returns for x in some], [x for some in steps for x in some], cut)

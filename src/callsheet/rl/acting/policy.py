@@ -1,4 +1,4 @@
-"""The policy that plays: NumPy where that is enough, PyTorch for images and memory."""
+"""The policy that actors use: NumPy for small networks, PyTorch for images and LSTMs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from numpy.typing import NDArray
 
 from callsheet.errors import UserError
 from callsheet.rl.nets.network import Network, resolve
-from callsheet.rl.nets.parameters import Layout, Snapshot
+from callsheet.rl.nets.parameters import ParameterLayout, Snapshot
 from callsheet.rl.nets.sampling import Actions, Floats, Masks
 from callsheet.rl.spaces import Spaces
 
 
 class Policy(Protocol):
-    """`NumpyPolicy` and `TorchPolicy` in the words they share."""
+    """What `NumpyPolicy`, `TorchPolicy` and `RemotePolicy` have in common."""
 
     state_size: int
 
     def load(self, snapshot: Snapshot) -> None:
-        """Take over parameters and statistics."""
+        """Load parameters and statistics."""
 
     def act(
         self,
@@ -39,9 +39,9 @@ class Policy(Protocol):
 
 
 def policy_for(spaces: Spaces, network: Network, device: str = "cpu") -> Policy:
-    """The quickest that can play this network."""
+    """The fastest implementation that can run this network."""
     resolved = resolve(network, spaces)
-    if not (resolved.lstm or Layout(resolved, spaces).inputs.images) and device == "cpu":
+    if not (resolved.lstm or ParameterLayout(resolved, spaces).inputs.images) and device == "cpu":
         from callsheet.rl.nets.numpy_policy import NumpyPolicy
 
         return NumpyPolicy(spaces, resolved)
@@ -49,7 +49,7 @@ def policy_for(spaces: Spaces, network: Network, device: str = "cpu") -> Policy:
         from callsheet.rl.nets.torch import TorchPolicy
     except ModuleNotFoundError:
         raise UserError(
-            "this policy sees images or remembers, which needs PyTorch, and PyTorch is not installed here",
-            fix="pip install 'callsheet[torch]', or use an image that has it for this role",
+            "this policy uses images or an LSTM, which needs PyTorch, and PyTorch is not installed here",
+            fix="pip install 'callsheet[torch]', or use an image that includes it for this role",
         ) from None
     return TorchPolicy(spaces, resolved, device=device)

@@ -1,4 +1,4 @@
-"""Rollouts: a policy plays some environments for a number of steps, straight into the arrays that are sent."""
+"""Rollouts: a policy steps environments and writes straight into the arrays that are sent."""
 
 from __future__ import annotations
 
@@ -14,42 +14,44 @@ Arrays = dict[str, NDArray[np.generic]]
 
 
 def schema(spaces: Spaces, steps: int, count: int, *, state: int = 0, values: bool = False) -> Schema:
-    """What a rollout of so many steps of so many environments looks like. Observations have one row more: what the
-    last action led to."""
+    """The schema of a rollout of `steps` steps in `count` environments. Observations have one more row: the result of the last
+    action."""
     shape = (steps, count)
-    found: Arrays = {
+    arrays: Arrays = {
         f"obs.{key}": np.empty((steps + 1, count, *array.shape), array.dtype)
         for key, array in spaces.observations.items()
     }
     if isinstance(spaces.action, Discrete):
-        found["action"] = np.empty(shape, "i8")
+        arrays["action"] = np.empty(shape, "i8")
     else:
-        found["action"] = np.empty((*shape, spaces.action.size), "f4")
+        arrays["action"] = np.empty((*shape, spaces.action.size), "f4")
     for name, kind in (("reward", "f4"), ("logp", "f4"), ("episode_return", "f4"), ("episode_steps", "i4")):
-        found[name] = np.empty(shape, kind)
+        arrays[name] = np.empty(shape, kind)
     for name in ("terminated", "truncated", "valid"):
-        found[name] = np.empty(shape, "u1")
-    found["first"] = np.empty((steps + 1, count), "u1")
+        arrays[name] = np.empty(shape, "u1")
+    arrays["first"] = np.empty((steps + 1, count), "u1")
     if values:
-        found["value"] = np.empty(shape, "f4")
+        arrays["value"] = np.empty(shape, "f4")
     if spaces.masks and isinstance(spaces.action, Discrete):
-        found["mask"] = np.empty((steps + 1, count, spaces.action.n), "u1")
+        arrays["mask"] = np.empty((steps + 1, count, spaces.action.n), "u1")
     if state:
-        found["state"] = np.empty((count, state), "f4")
-    return Schema.of(found)
+        arrays["state"] = np.empty((count, state), "f4")
+    return Schema.of(arrays)
 
 
 def axes(names: list[str]) -> dict[str, int]:
-    """Along which axis rollouts of several actors are joined: that of the environments."""
+    """The axis of the environments in each array, along which rollouts of several actors are joined."""
     return {name: 0 if name == "state" else 1 for name in names}
 
 
 class Rollouts:
-    """Environments in the middle of their episodes, and who plays them."""
+    """Environments that continue their episodes from one rollout to the next."""
 
-    def __init__(self, environments: Environments, policy: Policy, seed: int, *, signs: bool = False) -> None:
-        """`signs`: of rewards only their signs are handed on; the returns of episodes are those of the true ones."""
-        self._signs = signs
+    def __init__(
+        self, environments: Environments, policy: Policy, seed: int, *, clip_rewards: bool = False
+    ) -> None:
+        """`clip_rewards` replaces rewards by their signs; episode returns still use the true rewards."""
+        self._clip_rewards = clip_rewards
         self.environments = environments
         self._policy = policy
         self._rng = np.random.default_rng(seed)
@@ -61,24 +63,24 @@ class Rollouts:
         self._state = np.zeros((count, policy.state_size), np.float32) if policy.state_size else None
         self.episodes = 0
         self.broken = 0
-        """Episodes that were dropped because their simulator died."""
+        """Episodes dropped because their simulator died."""
 
     def fill(self, out: Arrays) -> int:
-        """Play as many steps as the arrays have; how many of them count."""
+        """Fill the arrays with steps; returns how many are valid."""
         steps = len(out["reward"])
         out["episode_return"][:] = np.nan
         out["episode_steps"][:] = 0
         if self._state is not None:
             out["state"][:] = self._state
         for t in range(steps):
-            self._note(out, t)
+            self._write_observation(out, t)
             self._step(out, t, self._act(out, t))
-        self._note(out, steps)
+        self._write_observation(out, steps)
         return int(out["valid"].sum())
 
     def _act(self, out: Arrays, t: int) -> NDArray[np.generic]:
         values = "value" in out
-        acted = self._policy.act(
+        actions = self._policy.act(
             self._observations,
             self._rng,
             masks=self.environments.masks,
@@ -86,15 +88,15 @@ class Rollouts:
             state=self._state,
             first=self._first,
         )
-        assert acted.logp is not None
-        out["action"][t] = acted.action
-        out["logp"][t] = acted.logp
-        if values and acted.value is not None:
-            out["value"][t] = acted.value
-        self._state = acted.state
-        return acted.action
+        assert actions.logp is not None
+        out["action"][t] = actions.action
+        out["logp"][t] = actions.logp
+        if values and actions.value is not None:
+            out["value"][t] = actions.value
+        self._state = actions.state
+        return actions.action
 
-    def _note(self, out: Arrays, t: int) -> None:
+    def _write_observation(self, out: Arrays, t: int) -> None:
         for key, observation in self._observations.items():
             out[f"obs.{key}"][t] = observation
         out["first"][t] = self._first
@@ -104,7 +106,7 @@ class Rollouts:
 
     def _step(self, out: Arrays, t: int, action: NDArray[np.generic]) -> None:
         step = self.environments.step(action)
-        out["reward"][t] = np.sign(step.rewards) if self._signs else step.rewards
+        out["reward"][t] = np.sign(step.rewards) if self._clip_rewards else step.rewards
         out["terminated"][t] = step.terminated
         out["truncated"][t] = step.truncated
         out["valid"][t] = step.valid
@@ -119,13 +121,13 @@ class Rollouts:
             self._returns[ended] = 0
             self._steps[ended] = 0
         if step.broken.any():
-            self._drop(out, t, np.flatnonzero(step.broken))
+            self._discard(out, t, np.flatnonzero(step.broken))
 
-    def _drop(self, out: Arrays, t: int, which: NDArray[np.intp]) -> None:
-        """An episode that its simulator's death cut off does not count: neither its return nor its steps so far."""
+    def _discard(self, out: Arrays, t: int, which: NDArray[np.intp]) -> None:
+        """Discard the steps and the return of episodes whose simulator died."""
         self.broken += len(which)
         for one in which:
-            begun = np.flatnonzero(out["first"][: t + 1, one])
-            out["valid"][begun[-1] if len(begun) else 0 : t + 1, one] = 0
+            starts = np.flatnonzero(out["first"][: t + 1, one])
+            out["valid"][starts[-1] if len(starts) else 0 : t + 1, one] = 0
             self._returns[one] = 0
             self._steps[one] = 0

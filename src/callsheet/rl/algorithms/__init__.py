@@ -1,6 +1,6 @@
-"""The algorithms by their names. Each is a package of its own with the same files; nothing heavy is imported here.
+"""The algorithms by name, one folder each: `config.py` (no PyTorch) and `learner.py`.
 
-A user's own is a class, named `module:Class`: a learner that says what it wants (docs/how-to/own-algorithm.md).
+Your own is a class, named `module:Class`: a learner with a `Config` (docs/how-to/own-algorithm.md).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import msgspec
 
 from callsheet.errors import Misconfigured, did_you_mean
 from callsheet.rl.algorithms.learner import Learner
-from callsheet.rl.settings import Training, convert
+from callsheet.rl.settings import AlgorithmSettings, RolloutSettings, Training, convert
 from callsheet.rl.spaces import Spaces
 
 
 class Algorithm(NamedTuple):
-    """What distinguishes an algorithm for those who run it."""
+    """What roles and recipes need to know about an algorithm."""
 
     name: str
     learner: str
@@ -27,38 +27,38 @@ class Algorithm(NamedTuple):
     data: Literal["rollouts", "replay"]
     """Whether actors send rollouts to the learner or transitions to a replay."""
     in_step: bool = False
-    """Whether actors wait for each other, so that a seed gives the same weights every time."""
+    """Whether the learner waits for all actors before each update, so that a seed always gives the same weights."""
     own: Any = None
-    """The class of an algorithm that is not one of ours."""
+    """The class, if it is the user's own."""
 
     @property
     def summary(self) -> str:
-        """Its first line."""
-        told = self.own or import_module(f"callsheet.rl.algorithms.{self.name}")
-        return str(told.__doc__).split("\n", 1)[0]
+        """The first line of its documentation."""
+        documented = self.own or import_module(f"callsheet.rl.algorithms.{self.name}")
+        return str(documented.__doc__).split("\n", 1)[0]
 
     @property
-    def config(self) -> type[msgspec.Struct]:
-        """Its settings."""
-        where = self.own or import_module(f"callsheet.rl.algorithms.{self.name}.config")
-        found: type[msgspec.Struct] = where.Config
-        return found
+    def config(self) -> type[AlgorithmSettings]:
+        """The class of its settings."""
+        home = self.own or import_module(f"callsheet.rl.algorithms.{self.name}.config")
+        config: type[AlgorithmSettings] = home.Config
+        return config
 
-    def settings(self, training: Training) -> Any:
-        """The family's defaults with what the file says."""
-        values = training.settings
+    def settings(self, training: Training) -> AlgorithmSettings:
+        """The settings of a training: the defaults of its environment's family, with the given values."""
+        given = training.settings
         if self.own is not None:
-            usual = msgspec.to_builtins(self.config())
+            defaults = msgspec.to_builtins(self.config())
         else:
             module = import_module(f"callsheet.rl.algorithms.{self.name}.config")
-            usual = msgspec.to_builtins(module.defaults(training.family))
-        merged = usual | values
-        if isinstance(values.get("network"), dict):
-            merged["network"] = usual["network"] | values["network"]
+            defaults = msgspec.to_builtins(module.defaults(training.family))
+        merged = defaults | given
+        if isinstance(given.get("network"), dict):
+            merged["network"] = defaults["network"] | given["network"]
         return convert(merged, self.config, self.name)
 
     def make_learner(self, spaces: Spaces, training: Training, device: str) -> Learner:
-        """Its learner; those of ours import PyTorch."""
+        """Make its learner. Ours import PyTorch."""
         kind = self.own or getattr(
             import_module(f"callsheet.rl.algorithms.{self.name}.learner"), self.learner
         )
@@ -78,43 +78,38 @@ ALGORITHMS = {
 
 
 def algorithm(name: str) -> Algorithm:
-    """The algorithm of this name, or the one that a user's class is."""
+    """Find an algorithm by its name or by the user's `module:Class`."""
     if ":" in name:
-        return _own(name)
-    found = ALGORITHMS.get(name)
-    if found is None:
-        fix = did_you_mean(name, ALGORITHMS, f"there are {', '.join(ALGORITHMS)}")
+        return _users_own(name)
+    if name not in ALGORITHMS:
+        fix = did_you_mean(name, ALGORITHMS, f"choose one of {', '.join(ALGORITHMS)}")
         raise Misconfigured(f"there is no algorithm {name!r}", fix=fix)
-    return found
+    return ALGORITHMS[name]
 
 
-_NEEDS = ("environments", "rollout", "network")
-"""Settings without which no actor can play."""
-
-
-def _own(name: str) -> Algorithm:
-    module, _, word = name.rpartition(":")
+def _users_own(name: str) -> Algorithm:
+    module, _, class_name = name.rpartition(":")
     folder = os.getcwd()
-    if folder not in sys.path:  # a command that is installed does not look there by itself
+    if folder not in sys.path:  # an installed command does not look there
         sys.path.insert(0, folder)
     try:
-        kind = getattr(import_module(module), word)
+        kind = getattr(import_module(module), class_name)
     except ModuleNotFoundError as error:
         if error.name != module.split(".", 1)[0]:
             raise
         raise Misconfigured(
-            f"{name!r}: there is no module {module!r}", fix="run the command in the folder that has it"
+            f"{name!r}: there is no module {module!r}", fix="run the command in the module's folder"
         ) from None
     except AttributeError:
         raise Misconfigured(
-            f"{name!r}: {module} has no class {word!r}", fix="give the class of the learner"
+            f"{name!r}: {module} has no class {class_name!r}", fix="name the learner's class"
         ) from None
+    in_step = bool(getattr(kind, "in_step", False))
+    base = AlgorithmSettings if in_step else RolloutSettings
     config = getattr(kind, "Config", None)
-    known = [one.name for one in msgspec.structs.fields(config)] if isinstance(config, type) else []
-    missing = [one for one in _NEEDS if one not in known]
-    if missing:
+    if not (isinstance(config, type) and issubclass(config, base)):
         raise Misconfigured(
-            f"{name} has no setting {missing[0]!r}, which actors need",
-            fix=f"let its Config be a callsheet.rl.settings.Settings with {', '.join(_NEEDS)}",
+            f"{name} has no Config that derives from {base.__name__}",
+            fix=f"let its class attribute Config be a subclass of callsheet.rl.settings.{base.__name__}",
         )
-    return Algorithm(name, word, "rollouts", bool(getattr(kind, "in_step", False)), kind)
+    return Algorithm(name, class_name, "rollouts", in_step, kind)

@@ -1,4 +1,4 @@
-"""What learners of actor-critics share: the network in PyTorch, its optimizer, statistics, and their checkpoint."""
+"""What PPO and IMPALA share: the network, its optimizer, observation statistics, and their checkpoint."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from callsheet.rl.algorithms.learner import Arrays, flat, group, pack, unpack
+from callsheet.rl.algorithms.learner import Arrays, join_groups, restore_rng, rng_state, take_group
 from callsheet.rl.nets.network import Network
 from callsheet.rl.nets.normalize import Normalizer
 from callsheet.rl.nets.torch import Adam, TorchNet
 from callsheet.rl.spaces import Spaces
 
 
-class Wishes(Protocol):
-    """The settings that are needed here."""
+class ActorCriticSettings(Protocol):
+    """The settings it uses."""
 
     @property
     def learning_rate(self) -> float: ...
@@ -28,46 +28,48 @@ class Wishes(Protocol):
 
 
 class ActorCritic:
-    """A policy and a value function that are being trained. Equal seeds and batches give equal weights."""
+    """A policy and a value function in training. Equal seeds and batches give equal weights."""
 
-    def __init__(self, spaces: Spaces, wishes: Wishes, *, seed: int, device: str) -> None:
+    def __init__(self, spaces: Spaces, settings: ActorCriticSettings, *, seed: int, device: str) -> None:
         self.keys = list(spaces.observations)
         self.net = TorchNet(
-            spaces, wishes.network, generator=torch.Generator().manual_seed(seed), device=device
+            spaces, settings.network, generator=torch.Generator().manual_seed(seed), device=device
         )
         parameters = self.net.parameters
-        self.adam = Adam(parameters.values, parameters.grads, lr=wishes.learning_rate, eps=1e-5)
-        self.order = np.random.default_rng(seed)
-        """The chance by which batches are shuffled."""
-        self._normalizer = Normalizer(spaces) if wishes.normalize else None
-        self._wishes = wishes
+        self.adam = Adam(parameters.values, parameters.grads, lr=settings.learning_rate, eps=1e-5)
+        self.shuffle = np.random.default_rng(seed)
+        """Shuffles batches."""
+        self._normalizer = Normalizer(spaces) if settings.normalize else None
+        self._settings = settings
 
-    def begin(self, batch: Arrays) -> None:
-        """Before an update: the learning rate of this moment. `progress` is the part of the training that is over."""
-        if self._wishes.anneal and "progress" in batch:
-            self.adam.lr = self._wishes.learning_rate * max(0.0, 1.0 - float(batch["progress"]))
+    def begin_update(self, batch: Arrays) -> None:
+        """Set the learning rate. `progress` is how much of the training is done."""
+        if self._settings.anneal and "progress" in batch:
+            self.adam.lr = self._settings.learning_rate * max(0.0, 1.0 - float(batch["progress"]))
 
-    def end(self, batch: Arrays) -> None:
-        """After it: what was observed changes how observations are scaled from now on."""
+    def end_update(self, batch: Arrays) -> None:
+        """Add the batch's observations to the statistics that normalize them from now on."""
         if self._normalizer is not None:
             self._normalizer.update({key: batch[f"obs.{key}"][:-1] for key in self.keys}, batch["valid"])
-            self.net.normalize(self._normalizer.snapshot())
+            self.net.set_normalization(self._normalizer.snapshot())
 
     def snapshot(self) -> Arrays:
         """Parameters and statistics."""
-        found = self.net.parameters.snapshot()
-        return found | self._normalizer.snapshot() if self._normalizer else found
+        parameters = self.net.parameters.snapshot()
+        return parameters | self._normalizer.snapshot() if self._normalizer else parameters
 
     def state(self) -> Arrays:
-        """Weights, optimizer, statistics, and where chance was."""
-        return flat(policy=self.snapshot(), adam=self.adam.state(), chance={"order": pack(self.order)})
+        """Parameters, optimizer, statistics and random state."""
+        return join_groups(
+            policy=self.snapshot(), adam=self.adam.state(), chance={"order": rng_state(self.shuffle)}
+        )
 
     def restore(self, arrays: Arrays) -> None:
-        """Go on from there."""
-        policy = group(arrays, "policy")
+        """Continue from such a state."""
+        policy = take_group(arrays, "policy")
         self.net.parameters.load(policy)
-        self.adam.restore(group(arrays, "adam"))
+        self.adam.restore(take_group(arrays, "adam"))
         if self._normalizer is not None:
             self._normalizer.load(policy)
-            self.net.normalize(policy)
-        unpack(self.order, arrays["chance/order"])
+            self.net.set_normalization(policy)
+        restore_rng(self.shuffle, arrays["chance/order"])

@@ -1,4 +1,4 @@
-"""What a learner is: the narrow door through which any framework's algorithm takes part."""
+"""The interface of a learner, which an algorithm in any framework can implement."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class Learner(Protocol):
     """
 
     def update(self, batch: Arrays) -> Mapping[str, float]:
-        """Learn from a batch; numbers worth showing, such as the loss."""
+        """Learn from a batch; returns numbers to show, such as the loss."""
         ...
 
     def snapshot(self) -> Arrays:
-        """What actors need: the policy's parameters and its statistics. It may change with the next update."""
+        """The parameters and statistics that actors need. The next update may change them in place."""
         ...
 
     def state(self) -> Arrays:
-        """All that a checkpoint needs to go on as if nothing had happened."""
+        """Everything that a checkpoint needs to continue exactly."""
         ...
 
     def restore(self, arrays: Arrays) -> None:
-        """Go on from such a state."""
+        """Continue from such a state."""
         ...
 
 
@@ -55,27 +55,27 @@ class ReplayLearner(Learner, Protocol):
 
     @property
     def priorities(self) -> NDArray[np.float32] | None:
-        """After an update: how much each transition of its batch is worth seeing again; None: all the same."""
+        """The new priority of each transition in the latest batch; None for uniform sampling."""
         ...
 
 
-def flat(**groups: Arrays) -> dict[str, NDArray[Any]]:
-    """Groups of arrays under one roof: ``flat(adam={"mean": m})`` is ``{"adam/mean": m}``."""
+def join_groups(**groups: Arrays) -> dict[str, NDArray[Any]]:
+    """Arrays with their group as a prefix: ``join_groups(adam={"mean": m})`` is ``{"adam/mean": m}``."""
     return {f"{group}/{name}": array for group, arrays in groups.items() for name, array in arrays.items()}
 
 
-def group(arrays: Arrays, name: str) -> dict[str, NDArray[np.generic]]:
-    """One of the groups again."""
+def take_group(arrays: Arrays, name: str) -> dict[str, NDArray[np.generic]]:
+    """The arrays of one group, without the prefix."""
     return {
         key.removeprefix(f"{name}/"): array for key, array in arrays.items() if key.startswith(f"{name}/")
     }
 
 
-def pack(chance: np.random.Generator) -> NDArray[np.uint8]:
-    """Where a source of chance is, as an array for a checkpoint."""
-    return np.frombuffer(json.dumps(chance.bit_generator.state).encode(), np.uint8)
+def rng_state(rng: np.random.Generator) -> NDArray[np.uint8]:
+    """The state of a random number generator, as an array for a checkpoint."""
+    return np.frombuffer(json.dumps(rng.bit_generator.state).encode(), np.uint8)
 
 
-def unpack(chance: np.random.Generator, packed: NDArray[Any]) -> None:
-    """Go on from there."""
-    chance.bit_generator.state = json.loads(packed.tobytes())
+def restore_rng(rng: np.random.Generator, state: NDArray[Any]) -> None:
+    """Continue from such a state."""
+    rng.bit_generator.state = json.loads(state.tobytes())

@@ -1,7 +1,5 @@
-"""Distributions over actions, once in NumPy (actors) and once in PyTorch (learners): the same names, the same numbers.
+"""Distributions over actions in NumPy (for actors) and PyTorch (for learners), with the same names and numbers.
 
-Nothing is imported here: who says `distributions.numpy` needs no PyTorch.
-
-Continuous actions have the units of the environment; inside, a policy works in units in which the action's range is
--1..1, and log-probabilities are densities there.
+Continuous actions are in the environment's units. Policies work in units where the range is -1..1, and log-probabilities
+are densities there. Nothing is imported here, so `distributions.numpy` does not need PyTorch.
 """

@@ -1,1 +1,1 @@
-"""Policies and values: what they are (`shape`), how actors run them (`numpy`), how learners train them (`torch`)."""
+"""Policy and value networks: what they are (`network`), their parameters, running them in NumPy, training them in `torch`."""

@@ -1,4 +1,4 @@
-"""Running mean and variance of observations, merged batch by batch: what actors scale by is part of the snapshot."""
+"""Running mean and variance of observations. They are part of the snapshot, so that actors normalize alike."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Doubles = NDArray[np.float64]
 Floats = NDArray[np.float32]
 
 CLIP = 10.0
-"""Normalized observations stay within this many deviations."""
+"""Normalized observations are clipped to this many standard deviations."""
 _EPSILON = 1e-8
 
 
 class Moments:
-    """Count, mean and variance of all rows seen so far, in double precision."""
+    """Count, mean and variance of all rows so far, in double precision."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.mean: Doubles = np.zeros(shape)
@@ -26,7 +26,7 @@ class Moments:
         self.count = 0.0
 
     def add(self, rows: NDArray[np.generic]) -> None:
-        """Merge rows [N, *shape]: exactly what one pass over all rows would give (Chan's formula)."""
+        """Merge rows [N, *shape], with the same result as one pass over all rows (Chan's formula)."""
         number = len(rows)
         if number == 0:
             return
@@ -40,7 +40,7 @@ class Moments:
 
 
 class Normalizer:
-    """Moments of every observation of floating-point numbers, under the names they have in a snapshot."""
+    """The moments of every floating-point observation, named as in a snapshot."""
 
     def __init__(self, spaces: Spaces) -> None:
         self.moments = {
@@ -50,7 +50,7 @@ class Normalizer:
         }
 
     def update(self, observations: Mapping[str, NDArray[np.generic]], valid: NDArray[np.generic]) -> None:
-        """Learn from observations [..., *shape] by name; those whose `valid` [...] is 0 do not count."""
+        """Add observations [..., *shape] by name, except where `valid` [...] is 0."""
         kept = valid != 0
         whole = bool(kept.all())
         for key, moments in self.moments.items():
@@ -60,12 +60,12 @@ class Normalizer:
 
     def snapshot(self) -> dict[str, NDArray[np.generic]]:
         """`norm.<key>.mean`, `.var` and `.count`."""
-        found: dict[str, NDArray[np.generic]] = {}
+        arrays: dict[str, NDArray[np.generic]] = {}
         for key, moments in self.moments.items():
-            found[f"norm.{key}.mean"] = moments.mean
-            found[f"norm.{key}.var"] = moments.var
-            found[f"norm.{key}.count"] = np.asarray(moments.count)
-        return found
+            arrays[f"norm.{key}.mean"] = moments.mean
+            arrays[f"norm.{key}.var"] = moments.var
+            arrays[f"norm.{key}.count"] = np.asarray(moments.count)
+        return arrays
 
     def load(self, snapshot: Mapping[str, NDArray[np.generic]]) -> None:
         for key, moments in self.moments.items():
@@ -75,7 +75,7 @@ class Normalizer:
 
 
 def scale(snapshot: Mapping[str, NDArray[np.generic]], key: str) -> tuple[Floats, Floats] | None:
-    """What to subtract from an observation, flattened, and what to multiply it by; None without statistics of it."""
+    """What to subtract from a flattened observation and what to multiply it by; None if there are no statistics."""
     mean = snapshot.get(f"norm.{key}.mean")
     if mean is None:
         return None

@@ -1,7 +1,7 @@
-"""Policies without PyTorch: an actor steps a small network in a dozen microseconds and imports NumPy alone.
+"""Policies without PyTorch: an actor runs a small network in a dozen microseconds and imports only NumPy.
 
-Activations stand in columns, [units, batch], with a row of ones below them. A layer is then one matrix product of
-weights with a bias column, written straight into the next layer's rows: no bias to add, nothing to allocate.
+Activations are columns, [units, batch], above a row of ones. A layer is then one matrix product of weights with a bias
+column, written straight into the next layer's input: no bias to add, nothing to allocate.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callsheet.errors import UserError
-from callsheet.rl.distributions.scaling import Scaling
+from callsheet.rl.distributions.scaling import ActionScaling
 from callsheet.rl.nets import sampling
 from callsheet.rl.nets.network import Network, resolve
 from callsheet.rl.nets.normalize import CLIP, scale
-from callsheet.rl.nets.parameters import Layout, Snapshot, check
-from callsheet.rl.nets.sampling import Actions, Choices, Floats, Masks
+from callsheet.rl.nets.parameters import ParameterLayout, Snapshot, check_snapshot
+from callsheet.rl.nets.sampling import Actions, CategoricalSampler, Floats, Masks
 from callsheet.rl.spaces import Continuous, Spaces
 
 Observations = Mapping[str, NDArray[np.generic]]
@@ -33,32 +33,30 @@ class NumpyPolicy:
 
     def __init__(self, spaces: Spaces, network: Network) -> None:
         self.network = resolve(network, spaces)
-        self.layout = Layout(self.network, spaces)
+        self.layout = ParameterLayout(self.network, spaces)
         self._inputs = _Inputs(self.layout, spaces)
         if self.layout.inputs.images or self.network.lstm:
             raise UserError(
-                "images and LSTMs need PyTorch, and this policy runs in NumPy",
+                "images and LSTMs need PyTorch, but this policy runs in NumPy",
                 fix="install PyTorch where this policy runs: pip install 'callsheet[torch]'",
             )
-        self._scaling = Scaling.of(spaces.action) if isinstance(spaces.action, Continuous) else None
-        self._stacks = {part: _Stack(self.layout, part, heads) for part, heads in self._parts().items()}
-        self._main = next(iter(self._stacks.values()))
-        self._value = self._stacks.get("value")
+        self._scaling = ActionScaling.of(spaces.action) if isinstance(spaces.action, Continuous) else None
+        self._mlps = {part: _MLP(self.layout, part, heads) for part, heads in self._parts().items()}
+        self._main = next(iter(self._mlps.values()))
+        self._value = self._mlps.get("value")
         self._log_std: Floats | None = None
-        self._choices: dict[int, Choices] = {}
+        self._samplers: dict[int, CategoricalSampler] = {}
 
     def load(self, snapshot: Snapshot) -> None:
-        """Take over parameters and statistics. They are copied: the snapshot's memory may be used again.
-
-        A separate value network may be missing; then there are no values."""
-        parts = [part for part in self._stacks if part != "value" or "value.head.weight" in snapshot]
-        names = {name for part in parts for name in self._stacks[part].names}
+        """Copy parameters and statistics. If a separate value network is missing, there are no values."""
+        parts = [part for part in self._mlps if part != "value" or "value.head.weight" in snapshot]
+        names = {name for part in parts for name in self._mlps[part].names}
         if self._scaling is not None and self.network.head == "actor-critic":
             names.add("policy.log_std")
-        check(snapshot, (one for one in self.layout.parameters if one.name in names))
+        check_snapshot(snapshot, (one for one in self.layout.parameters if one.name in names))
         for part in parts:
-            self._stacks[part].load(snapshot)
-        self._value = self._stacks["value"] if "value" in parts else None
+            self._mlps[part].load(snapshot)
+        self._value = self._mlps["value"] if "value" in parts else None
         if "policy.log_std" in names:
             self._log_std = np.array(snapshot["policy.log_std"], np.float32)
         self._inputs.load(snapshot)
@@ -77,13 +75,15 @@ class NumpyPolicy:
     ) -> Actions:
         """Actions for observations [B, ...].
 
-        `values=False` saves the time of a separate value network; `epsilon` is the share of random actions of a policy
-        that values actions, one number or [B]; `state` and `first` are for recurrent policies, which this is not."""
+        `values=False` skips a separate value network; `epsilon` is the share of random actions with a "q" head, one number
+        or [B]; `state` and `first` are for recurrent policies, which this is not."""
         columns = self._inputs.columns(obs)
         batch = columns.shape[1]
         out = self._main.run(columns)
         if self.network.head == "q":
-            action, best, own = sampling.best(self._q(out), epsilon, rng, greedy=greedy, masks=masks)
+            action, best, own = sampling.epsilon_greedy(
+                self._q(out), epsilon, rng, greedy=greedy, masks=masks
+            )
             return Actions(action, None, best, None, own)
         value: Floats | None = None
         if self._scaling is not None and self.network.head == "soft-actor-critic":
@@ -96,27 +96,27 @@ class NumpyPolicy:
         if self._scaling is not None and self._log_std is not None:
             drawn, logp = sampling.gaussian(out, self._log_std, self._scaling, rng, greedy=greedy)
             return Actions(drawn, logp, value)
-        choices = self._choices.get(batch)
-        if choices is None:
-            choices = self._choices[batch] = Choices(len(out), batch)
-        chosen, logp = choices.draw(out, rng, greedy=greedy, masks=masks)
+        sampler = self._samplers.get(batch)
+        if sampler is None:
+            sampler = self._samplers[batch] = CategoricalSampler(len(out), batch)
+        chosen, logp = sampler.sample(out, rng, greedy=greedy, masks=masks)
         return Actions(chosen, logp, value)
 
     def q(self, obs: Observations) -> Floats:
-        """The value of each action, [B, n], of a policy that values actions."""
+        """The value of each action, [B, n], with a "q" head."""
         return np.array(self._q(self._main.run(self._inputs.columns(obs))).T, order="C")
 
     def _q(self, out: Floats) -> Floats:
         if not self.network.dueling:
             return out
         advantages, value = out[:-1], out[-1]
-        # The advantages of all actions are 0 on average.
+        # Advantages are 0 on average.
         value -= advantages.mean(axis=0)
         advantages += value
         return advantages
 
     def _parts(self) -> dict[str, tuple[str, ...]]:
-        """Which parts of the network are computed, and the heads of each, one below the other."""
+        """The parts of the network to compute, with the heads of each."""
         if self.network.head == "q":
             return {"torso": ("q.advantage", "q.value") if self.network.dueling else ("q.head",)}
         if self.network.head == "soft-actor-critic":
@@ -126,12 +126,12 @@ class NumpyPolicy:
         return {"policy": ("policy.head",), "value": ("value.head",)}
 
 
-class _Rows(NamedTuple):
-    """Where one observation goes."""
+class _InputRows(NamedTuple):
+    """The rows of one observation."""
 
     key: str
     shape: tuple[int, int] | None
-    """What it must be reshaped to, [B, size], if it is not so already."""
+    """[B, size], if it must be reshaped."""
     target: Floats
     """[B, size], a view of the rows."""
     rows: Floats
@@ -141,25 +141,25 @@ class _Rows(NamedTuple):
 
 
 class _Inputs:
-    """All observations as one matrix of columns, scaled as the snapshot says, with a row of ones below."""
+    """All observations as one matrix of columns, normalized, above a row of ones."""
 
-    def __init__(self, layout: Layout, spaces: Spaces) -> None:
+    def __init__(self, layout: ParameterLayout, spaces: Spaces) -> None:
         self._vectors = layout.inputs.vectors
-        self._plain = {key for key, array in spaces.observations.items() if len(array.shape) == 1}
+        self._flat = {key for key, array in spaces.observations.items() if len(array.shape) == 1}
         self._width = layout.inputs.width
         self._scales: dict[str, tuple[Floats, Floats] | None] = {}
-        self._plans: dict[int, tuple[Floats, list[_Rows]]] = {}
+        self._buffers: dict[int, tuple[Floats, list[_InputRows]]] = {}
 
     def load(self, snapshot: Snapshot) -> None:
-        self._plans.clear()
+        self._buffers.clear()
         for vector in self._vectors:
             self._scales[vector.key] = scale(snapshot, vector.key) if vector.normal else None
 
     def columns(self, obs: Observations) -> Floats:
         batch = len(obs[self._vectors[0].key])
-        plan = self._plans.get(batch)
+        plan = self._buffers.get(batch)
         if plan is None:
-            plan = self._plans[batch] = self._prepare(batch)
+            plan = self._buffers[batch] = self._prepare(batch)
         for key, shape, target, rows, factor, mean, inverse in plan[1]:
             np.copyto(target, obs[key] if shape is None else obs[key].reshape(shape), casting="unsafe")
             if factor is not None:
@@ -170,25 +170,25 @@ class _Inputs:
                 np.clip(rows, -CLIP, CLIP, out=rows)
         return plan[0]
 
-    def _prepare(self, batch: int) -> tuple[Floats, list[_Rows]]:
+    def _prepare(self, batch: int) -> tuple[Floats, list[_InputRows]]:
         columns = np.ones((self._width + 1, batch), np.float32)
         plan = []
         start = 0
         for key, size, factor, _ in self._vectors:
             rows = columns[start : start + size]
-            shape = None if key in self._plain else (batch, size)
+            shape = None if key in self._flat else (batch, size)
             scales = self._scales.get(key)
             mean, inverse = (None, None) if scales is None else (scales[0][:, None], scales[1][:, None])
             whole = None if factor == 1.0 else np.float32(factor)
-            plan.append(_Rows(key, shape, rows.T, rows, whole, mean, inverse))
+            plan.append(_InputRows(key, shape, rows.T, rows, whole, mean, inverse))
             start += size
         return columns, plan
 
 
-class _Stack:
-    """Layers one after the other, and heads side by side behind them."""
+class _MLP:
+    """Hidden layers, followed by heads side by side."""
 
-    def __init__(self, layout: Layout, part: str, heads: tuple[str, ...]) -> None:
+    def __init__(self, layout: ParameterLayout, part: str, heads: tuple[str, ...]) -> None:
         shapes = {one.name: one.shape for one in layout.parameters}
         self._hidden = [
             name.removesuffix(".weight")
@@ -223,24 +223,24 @@ class _Stack:
                 start += len(weight)
 
     def run(self, columns: Floats) -> Floats:
-        """The heads' outputs, in a buffer that the next call uses again."""
+        """The heads' outputs, in a buffer that the next call reuses."""
         layers = self._buffers.get(columns.shape[1])
         if layers is None:
             layers = self._buffers[columns.shape[1]] = self._prepare(columns.shape[1])
-        for matrix, rows, below in layers[:-1]:
+        for matrix, rows, padded in layers[:-1]:
             np.dot(matrix, columns, out=rows)
             if self._tanh:
                 np.tanh(rows, out=rows)
             else:
                 np.maximum(rows, _ZERO, out=rows)
-            columns = below
+            columns = padded
         matrix, rows, _ = layers[-1]
         return np.dot(matrix, columns, out=rows)
 
     def _prepare(self, batch: int) -> list[tuple[Floats, Floats, Floats]]:
-        """For each layer its matrix, the rows it writes, and the same with the row of ones: the next one's input."""
+        """For each layer its matrix, its output rows, and the same with the row of ones: the next layer's input."""
         prepared = []
         for matrix in self._matrices:
-            below = np.ones((len(matrix) + 1, batch), np.float32)
-            prepared.append((matrix, below[:-1], below))
+            padded = np.ones((len(matrix) + 1, batch), np.float32)
+            prepared.append((matrix, padded[:-1], padded))
         return prepared

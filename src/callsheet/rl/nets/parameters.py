@@ -1,4 +1,4 @@
-"""The parameters of a policy, name by name: NumPy and PyTorch lay them out alike, so a snapshot goes both ways."""
+"""The parameters of a network by name. NumPy and PyTorch use the same layout, so snapshots work for both."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callsheet.errors import UserError
-from callsheet.rl.nets.network import Image, Inputs, Network, inputs
+from callsheet.rl.nets.network import ImageInput, Inputs, Network, inputs
 from callsheet.rl.spaces import Continuous, Discrete, Spaces
 
 SECTIONS = (16, 32, 32)
@@ -18,20 +18,20 @@ SECTIONS = (16, 32, 32)
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Channels, kernel and stride of the Nature CNN's convolutions."""
 CRITICS = ("q.1", "q.2")
-"""The two critics of SAC. Not stacked in one array: PyTorch's batched product is slower on a CPU than two products."""
-_HIDDEN = math.sqrt(2.0)
-_SMALL = 0.01
-_RESIDUAL = _HIDDEN / math.sqrt(2 * len(SECTIONS))
-"""Each residual block adds its share, so that the sum of all starts no larger than one layer's output."""
+"""SAC's two critics. Not stacked in one array: on a CPU, PyTorch's batched product is slower than two products."""
+_HIDDEN_GAIN = math.sqrt(2.0)
+_POLICY_GAIN = 0.01
+_RESIDUAL_GAIN = _HIDDEN_GAIN / math.sqrt(2 * len(SECTIONS))
+"""Keeps the sum of all residual blocks initially no larger than the output of one layer."""
 
 
 class Parameter(NamedTuple):
-    """One array, and how it starts."""
+    """One array and its initialization."""
 
     name: str
     shape: tuple[int, ...]
     gain: float = 0.0
-    """Scale of the orthogonal matrix it starts as; 0 where it starts as a constant."""
+    """Scale of its orthogonal initialization; 0: initialized with `constant`."""
     constant: float = 0.0
 
     @property
@@ -39,18 +39,17 @@ class Parameter(NamedTuple):
         return math.prod(self.shape)
 
 
-class Layout:
-    """All parameters of a resolved network, in the order in which they lie in one flat vector.
+class ParameterLayout:
+    """All parameters of a resolved network, in their order within one flat vector.
 
-    Names are ``<part>.<layer>.weight``. The parts are ``torso`` (what policy and value share), ``policy``, ``value``
-    and ``q``; the parameters of a part lie side by side. SAC's two critics are ``q.1`` and ``q.2``; they share what sees
-    images.
+    Names are ``<part>.<layer>.weight``. The parts are ``torso`` (shared by policy and value), ``policy``, ``value`` and
+    ``q``, each contiguous. SAC's critics are ``q.1`` and ``q.2``; they share the image torso.
     """
 
     def __init__(self, network: Network, spaces: Spaces) -> None:
         self.inputs: Inputs = inputs(network, spaces)
         self.network = network
-        self._found: list[Parameter] = []
+        self._parameters: list[Parameter] = []
         head = network.head
         if head == "q":
             width = self._trunk("torso")
@@ -61,21 +60,23 @@ class Layout:
             else:
                 self._linear("q.head", width, actions, 1.0)
         elif head == "soft-actor-critic":
-            self._linear("policy.head", self._trunk("policy"), 2 * outputs(spaces), _SMALL)
-            seen = self._images("q") + self.inputs.width + outputs(spaces)
+            self._linear("policy.head", self._trunk("policy"), 2 * outputs(spaces), _POLICY_GAIN)
+            width = self._images("q") + self.inputs.width + outputs(spaces)
             for critic in CRITICS:
-                self._linear(f"{critic}.head", self._hidden(critic, seen), 1, 1.0)
+                self._linear(f"{critic}.head", self._hidden(critic, width), 1, 1.0)
         else:
-            both = self._trunk("torso") if network.shared else 0
-            self._linear("policy.head", both or self._trunk("policy"), outputs(spaces), _SMALL)
+            shared = self._trunk("torso") if network.shared else 0
+            self._linear("policy.head", shared or self._trunk("policy"), outputs(spaces), _POLICY_GAIN)
             if isinstance(spaces.action, Continuous):
-                self._found.append(Parameter("policy.log_std", (outputs(spaces),), constant=network.log_std))
-            self._linear("value.head", both or self._trunk("value"), 1, 1.0)
-        self.parameters: tuple[Parameter, ...] = tuple(self._found)
+                self._parameters.append(
+                    Parameter("policy.log_std", (outputs(spaces),), constant=network.log_std)
+                )
+            self._linear("value.head", shared or self._trunk("value"), 1, 1.0)
+        self.parameters: tuple[Parameter, ...] = tuple(self._parameters)
         self.size = sum(one.size for one in self.parameters)
 
     def part(self, *names: str) -> slice:
-        """Where the parameters of neighboring parts lie in the flat vector."""
+        """The slice of neighboring parts within the flat vector."""
         start = stop = -1
         offset = 0
         for one in self.parameters:
@@ -86,14 +87,14 @@ class Layout:
         return slice(max(start, 0), max(stop, 0))
 
     def _trunk(self, part: str) -> int:
-        """All but the heads; how wide its output is."""
+        """Everything but the heads; returns the width of its output."""
         network = self.network
         width = self._hidden(part, self._images(part) + self.inputs.width)
         if not network.lstm:
             return width
-        self._found.append(Parameter(f"{part}.lstm.input", (4 * network.lstm, width), 1.0))
-        self._found.append(Parameter(f"{part}.lstm.hidden", (4 * network.lstm, network.lstm), 1.0))
-        self._found.append(Parameter(f"{part}.lstm.bias", (4 * network.lstm,)))
+        self._parameters.append(Parameter(f"{part}.lstm.input", (4 * network.lstm, width), 1.0))
+        self._parameters.append(Parameter(f"{part}.lstm.hidden", (4 * network.lstm, network.lstm), 1.0))
+        self._parameters.append(Parameter(f"{part}.lstm.bias", (4 * network.lstm,)))
         return network.lstm
 
     def _images(self, part: str) -> int:
@@ -103,11 +104,11 @@ class Layout:
 
     def _hidden(self, part: str, width: int) -> int:
         for index, units in enumerate(self.network.hidden or ()):
-            self._linear(f"{part}.mlp.{index}", width, units, _HIDDEN)
+            self._linear(f"{part}.mlp.{index}", width, units, _HIDDEN_GAIN)
             width = units
         return width
 
-    def _image(self, name: str, image: Image) -> None:
+    def _image(self, name: str, image: ImageInput) -> None:
         channels, height, width = image.channels, image.height, image.width
         if self.network.torso == "nature":
             for index, (units, kernel, stride) in enumerate(NATURE):
@@ -119,46 +120,48 @@ class Layout:
                 self._convolution(f"{name}.{index}.in", channels, units, 3)
                 for block in ("a", "b"):
                     self._convolution(f"{name}.{index}.{block}.0", units, units, 3)
-                    self._convolution(f"{name}.{index}.{block}.1", units, units, 3, _RESIDUAL)
+                    self._convolution(f"{name}.{index}.{block}.1", units, units, 3, _RESIDUAL_GAIN)
                 channels = units
                 height, width = (height + 1) // 2, (width + 1) // 2
-        self._linear(f"{name}.embed", channels * height * width, self.network.embed or 0, _HIDDEN)
+        self._linear(f"{name}.embed", channels * height * width, self.network.embed or 0, _HIDDEN_GAIN)
 
-    def _convolution(self, name: str, inside: int, outside: int, kernel: int, gain: float = _HIDDEN) -> None:
-        self._found.append(Parameter(f"{name}.weight", (outside, inside, kernel, kernel), gain))
-        self._found.append(Parameter(f"{name}.bias", (outside,)))
+    def _convolution(
+        self, name: str, inside: int, outside: int, kernel: int, gain: float = _HIDDEN_GAIN
+    ) -> None:
+        self._parameters.append(Parameter(f"{name}.weight", (outside, inside, kernel, kernel), gain))
+        self._parameters.append(Parameter(f"{name}.bias", (outside,)))
 
     def _linear(self, name: str, inside: int, outside: int, gain: float) -> None:
-        self._found.append(Parameter(f"{name}.weight", (outside, inside), gain))
-        self._found.append(Parameter(f"{name}.bias", (outside,)))
+        self._parameters.append(Parameter(f"{name}.weight", (outside, inside), gain))
+        self._parameters.append(Parameter(f"{name}.bias", (outside,)))
 
 
 def outputs(spaces: Spaces) -> int:
-    """Actions to choose from, or numbers in a continuous action."""
+    """Number of discrete actions, or dimensions of a continuous one."""
     return spaces.action.n if isinstance(spaces.action, Discrete) else len(spaces.action.low)
 
 
 Snapshot = Mapping[str, NDArray[np.generic]]
 
-_SHOWN = 3
+_MAX_LISTED = 3
 
 
-class ForeignSnapshot(UserError):
-    """The arrays are not those of this policy."""
+class SnapshotMismatch(UserError):
+    """A snapshot belongs to another network."""
 
 
-def check(snapshot: Snapshot, parameters: Iterable[Parameter]) -> None:
-    """Refuse a snapshot in which parameters are missing or have another shape."""
+def check_snapshot(snapshot: Snapshot, parameters: Iterable[Parameter]) -> None:
+    """Raise if parameters are missing or have another shape."""
     wrong = []
     for one in parameters:
-        found = snapshot.get(one.name)
-        if found is None:
+        array = snapshot.get(one.name)
+        if array is None:
             wrong.append(f"{one.name} is missing")
-        elif found.shape != one.shape:
-            wrong.append(f"{one.name} is {list(found.shape)}, not {list(one.shape)}")
+        elif array.shape != one.shape:
+            wrong.append(f"{one.name} is {list(array.shape)}, not {list(one.shape)}")
     if wrong:
-        more = f", and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-        raise ForeignSnapshot(
-            f"these are the parameters of another policy: {'; '.join(wrong[:_SHOWN])}{more}",
-            fix="use the same environment and the same network as when they were made",
+        more = f", and {len(wrong) - _MAX_LISTED} more" if len(wrong) > _MAX_LISTED else ""
+        raise SnapshotMismatch(
+            f"these parameters belong to another network: {'; '.join(wrong[:_MAX_LISTED])}{more}",
+            fix="use the environment and the network that they were made with",
         )

@@ -1,7 +1,7 @@
-"""Actions out of a policy's last layer, on the actor's hot path: a handful of NumPy calls on buffers made once.
+"""Sampling actions from a policy's last layer, on the actor's hot path: a few NumPy calls on preallocated buffers.
 
-Everything is in columns: [numbers of an action, batch]. So the layers' bias costs nothing (see `numpy.py`), and sums
-over a few actions are additions of whole rows, which NumPy does ten times faster than sums within rows.
+Everything is in columns, [action dimensions, batch], as in `numpy_policy.py`. Sums over a few actions then add whole rows,
+which NumPy does ten times faster than sums within rows.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from callsheet.rl.distributions.numpy import log_slope
+from callsheet.rl.distributions.numpy import log_tanh_derivative
 from callsheet.rl.distributions.scaling import (
     HALF_LOG_TAU,
-    LEAST_LOG_STD,
     MASKED,
-    MOST_LOG_STD,
-    Scaling,
+    MAX_LOG_STD,
+    MIN_LOG_STD,
+    ActionScaling,
 )
 
 Floats = NDArray[np.float32]
@@ -25,51 +25,51 @@ Masks = NDArray[np.generic]
 
 
 class Actions(NamedTuple):
-    """What a policy says about one observation of each environment. The arrays are the caller's to keep."""
+    """A policy's choice for each environment. The caller owns the arrays."""
 
     action: NDArray[np.int64] | Floats
-    """[B] for a finite number of actions, [B, A] in the environment's units for continuous ones."""
+    """[B] for discrete actions; [B, A], in the environment's units, for continuous ones."""
     logp: Floats | None
-    """[B], logarithm of the probability (density) with which the policy chose; None for values of actions."""
+    """[B], log-probability (density) of the action; None with a "q" head."""
     value: Floats | None
-    """[B], the value of the observation; the best action's for values of actions; None where there is none."""
+    """[B], the value of the observation (of the best action, with a "q" head); None if there is none."""
     state: Floats | None = None
     """[B, S], a recurrent policy's state after this step."""
     chosen: Floats | None = None
-    """[B], the value of the action that was chosen, for values of actions."""
+    """[B], the value of the chosen action, with a "q" head."""
 
 
-class Choices:
-    """Draws from categorical distributions, [n, B]."""
+class CategoricalSampler:
+    """Samples from categorical distributions, [n, B]."""
 
     def __init__(self, actions: int, batch: int) -> None:
-        self._chances = np.empty((actions, batch), np.float32)
+        self._weights = np.empty((actions, batch), np.float32)
         self._sums = np.empty((actions, batch), np.float32)
-        self._above = np.empty((actions, batch), np.bool_)
-        self._most = np.empty(batch, np.float32)
-        self._mark = np.empty(batch, np.float32)
+        self._passed = np.empty((actions, batch), np.bool_)
+        self._max = np.empty(batch, np.float32)
+        self._threshold = np.empty(batch, np.float32)
         self._columns = np.arange(batch)
 
-    def draw(
+    def sample(
         self, logits: Floats, rng: np.random.Generator, *, greedy: bool = False, masks: Masks | None = None
     ) -> tuple[NDArray[np.int64], Floats]:
-        """Actions and their log-probabilities. The logits are used up."""
+        """Actions and their log-probabilities. Overwrites the logits."""
         sums = self._sums
         if masks is not None:
             np.copyto(logits, np.float32(MASKED), where=masks.T == 0)
-        np.maximum.reduce(logits, axis=0, out=self._most)
-        np.subtract(logits, self._most, out=logits)
-        np.exp(logits, out=self._chances)
-        np.add.accumulate(self._chances, axis=0, out=sums)
+        np.maximum.reduce(logits, axis=0, out=self._max)
+        np.subtract(logits, self._max, out=logits)
+        np.exp(logits, out=self._weights)
+        np.add.accumulate(self._weights, axis=0, out=sums)
         total = sums[-1]
         if greedy:
             action = logits.argmax(axis=0)
         else:
-            rng.random(dtype=np.float32, out=self._mark)
-            np.multiply(self._mark, total, out=self._mark)
-            # The first sum above the mark. "<=", so that a mark of 0 does not choose an action of probability 0.
-            np.less_equal(sums, self._mark, out=self._above)
-            action = self._above.argmin(axis=0)
+            rng.random(dtype=np.float32, out=self._threshold)
+            np.multiply(self._threshold, total, out=self._threshold)
+            # The first sum above the threshold. "<=", so that 0 does not choose an action of probability 0.
+            np.less_equal(sums, self._threshold, out=self._passed)
+            action = self._passed.argmin(axis=0)
         logp: Floats = logits[action, self._columns]
         np.log(total, out=total)
         np.subtract(logp, total, out=logp)
@@ -77,12 +77,12 @@ class Choices:
 
 
 def gaussian(
-    mean: Floats, log_std: Floats, scaling: Scaling, rng: np.random.Generator, *, greedy: bool = False
+    mean: Floats, log_std: Floats, scaling: ActionScaling, rng: np.random.Generator, *, greedy: bool = False
 ) -> tuple[Floats, Floats]:
-    """Actions [B, A] and their log-probabilities from means [A, B] and a deviation [A] that is the same for all."""
+    """Actions [B, A] and their log-probabilities from means [A, B] and a common deviation [A]."""
     constant = np.float32(-log_std.sum() - len(log_std) * HALF_LOG_TAU)
     if greedy:
-        return _outside(mean, scaling), np.full(mean.shape[1], constant)
+        return _to_environment(mean, scaling), np.full(mean.shape[1], constant)
     noise = rng.standard_normal(mean.shape, np.float32)
     inner = np.exp(log_std)[:, None] * noise
     inner += mean
@@ -90,16 +90,16 @@ def gaussian(
     logp: Floats = np.add.reduce(noise, axis=0)
     logp *= np.float32(-0.5)
     logp += constant
-    return _outside(inner, scaling), logp
+    return _to_environment(inner, scaling), logp
 
 
 def squashed(
-    out: Floats, scaling: Scaling, rng: np.random.Generator, *, greedy: bool = False
+    out: Floats, scaling: ActionScaling, rng: np.random.Generator, *, greedy: bool = False
 ) -> tuple[Floats, Floats]:
     """Actions [B, A] and their log-probabilities from means and deviations [2A, B]."""
     size = len(scaling.half)
     inner = out[:size]
-    log_std = np.clip(out[size:], np.float32(LEAST_LOG_STD), np.float32(MOST_LOG_STD))
+    log_std = np.clip(out[size:], np.float32(MIN_LOG_STD), np.float32(MAX_LOG_STD))
     logp = -log_std
     if not greedy:
         noise: Floats = rng.standard_normal(inner.shape, np.float32)
@@ -107,13 +107,13 @@ def squashed(
         noise *= np.exp(log_std)
         noise += inner
         inner = noise
-    logp -= log_slope(inner)
+    logp -= log_tanh_derivative(inner)
     total: Floats = np.add.reduce(logp, axis=0)
     total -= np.float32(size * HALF_LOG_TAU)
-    return _outside(np.tanh(inner), scaling), total
+    return _to_environment(np.tanh(inner), scaling), total
 
 
-def best(
+def epsilon_greedy(
     values: Floats,
     epsilon: float | Floats,
     rng: np.random.Generator,
@@ -121,8 +121,7 @@ def best(
     greedy: bool = False,
     masks: Masks | None = None,
 ) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """The best of the actions [n, B], or with probability `epsilon` any that is allowed; the best one's value, and the
-    value of the one that was chosen."""
+    """Epsilon-greedy choice from action values [n, B]; also the best value and the value of the chosen action."""
     if masks is not None:
         np.copyto(values, np.float32(MASKED), where=masks.T == 0)
     action = values.argmax(axis=0)
@@ -130,17 +129,17 @@ def best(
     if greedy or (isinstance(epsilon, float) and epsilon == 0.0):
         return action, value, value
     batch = values.shape[1]
-    curious = rng.random(batch) < epsilon
+    explores = rng.random(batch) < epsilon
     if masks is None:
         other = rng.integers(len(values), size=batch)
     else:
         other = (rng.random(masks.shape) * (masks != 0)).argmax(axis=1)
-    action = np.where(curious, other, action)
+    action = np.where(explores, other, action)
     return action, value, values[action, np.arange(batch)]
 
 
-def _outside(inner: Floats, scaling: Scaling) -> Floats:
-    """In rows and in the environment's units; memory of its own."""
+def _to_environment(inner: Floats, scaling: ActionScaling) -> Floats:
+    """A copy in rows and in the environment's units."""
     action: Floats = np.multiply(inner.T, scaling.half, order="C")
     action += scaling.middle
     return action

@@ -1,11 +1,11 @@
-"""What a step was worth: V-trace, GAE and n-step returns in NumPy. `returns.torch` has the same for tensors.
+"""Returns and advantages: V-trace, GAE and n-step returns in NumPy; `returns.torch` has V-trace for tensors.
 
-All take arrays [T, B] of one rollout and agree on how episodes end: after a *terminated* step nothing follows; after a
-*truncated* one the value of the observation that was reached stands for what would have followed. A step that is not
-*valid* contributes nothing: its target is its own value, its advantage 0, and no trace passes through it.
+All take arrays [T, B] of one rollout and treat the end of episodes alike: after a *terminated* step nothing follows; after a
+*truncated* one, the value of the next observation is used. A step that is not *valid* contributes nothing: its target is
+its own value, its advantage is 0, and no trace passes through it.
 
 The recursion over time is not a loop. ``a[t] = d[t] + g[t] a[t+1]`` is associative, so it takes log2(T) rounds over
-whole arrays: for 32 to 128 steps this is several times faster than T rounds over single rows.
+whole arrays, which is several times faster than T rounds over single rows for 32 to 128 steps.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Targets(NamedTuple):
     """For each step, [T, B]."""
 
     values: Floats
-    """What the value of the observation should be."""
+    """Target of the observation's value."""
     advantages: Floats
-    """How much better the action was than the policy's usual ones."""
+    """How much better the action was than the policy's average."""
 
 
 def discounted(deltas: Floats, factors: Floats) -> Floats:
@@ -33,7 +33,7 @@ def discounted(deltas: Floats, factors: Floats) -> Floats:
     sums = deltas.copy()
     reach = 1
     while reach < len(sums):
-        # Each row holds the sum of its next `reach` steps; one more round doubles that.
+        # Each row holds the sum of its next `reach` steps; every round doubles that.
         sums[:-reach] += factors[: len(sums) - reach] * sums[reach:]
         factors = factors[:-reach] * factors[reach:]
         reach *= 2
@@ -50,7 +50,7 @@ def gae(
     gamma: float,
     lam: float,
 ) -> Targets:
-    """Generalized advantage estimation. `values` is [T+1, B]: of every observation, the last one too."""
+    """Generalized advantage estimation. `values` is [T+1, B], including the last observation."""
     alive, through, counts = _flags(terminated, truncated, valid)
     deltas = np.where(counts, rewards + np.float32(gamma) * alive * values[1:] - values[:-1], np.float32(0))
     advantages = discounted(deltas, np.float32(gamma * lam) * through)
@@ -71,39 +71,39 @@ def vtrace(
     c_clip: float = 1.0,
     advantage_clip: float = 1.0,
 ) -> Targets:
-    """V-trace: targets for the policy of now from steps of an older one.
+    """V-trace: targets for the current policy from steps of an older one.
 
-    `log_ratios` is how much likelier the action is now than it was then, as a logarithm, [T, B]; `values` is [T+1, B].
+    `log_ratios` [T, B] is the log-probability of the action now minus that of then; `values` is [T+1, B].
     """
     alive, through, counts = _flags(terminated, truncated, valid)
-    # What is larger than every clip needs no exponential, which could overflow.
+    # Clip before the exponential, which could overflow.
     ratios = np.exp(np.minimum(log_ratios, np.float32(np.log(max(rho_clip, c_clip, advantage_clip)))))
     discounts = np.float32(gamma) * alive
     ratios = np.where(counts, ratios, np.float32(0))
     advantages = np.where(counts, rewards + discounts * values[1:] - values[:-1], np.float32(0))
     traces = np.minimum(ratios, np.float32(c_clip)) * np.float32(gamma * lam) * through
     excess = discounted(advantages * np.minimum(ratios, np.float32(rho_clip)), traces)
-    # The policy is judged by the target of the next observation, not by its value.
+    # Advantages use the target of the next observation, not its value.
     advantages[:-1] += np.float32(gamma) * through[:-1] * excess[1:]
     advantages *= np.minimum(ratios, np.float32(advantage_clip))
     return Targets(excess + values[:-1], advantages)
 
 
 class Steps(NamedTuple):
-    """For each step, [T, B]: the rewards of at most n steps, and where to look for the rest."""
+    """For each step, [T, B]: the rewards of at most n steps, and where to bootstrap."""
 
     rewards: Floats
     """Discounted sum."""
     steps: NDArray[np.int64]
-    """How many were summed: the rest is the value of ``obs[t + steps]``. 0 where the step is not valid."""
+    """How many were summed: bootstrap from ``obs[t + steps]``. 0 where the step is not valid."""
     discounts: Floats
-    """What that value is multiplied by: 0 after a terminated step."""
+    """Factor of that value: 0 after a terminated step."""
 
 
 def n_step(
     rewards: Floats, terminated: Flags, truncated: Flags, valid: Flags, *, gamma: float, n: int
 ) -> Steps:
-    """Returns over n steps; fewer where an episode, the valid steps or the rollout ends."""
+    """N-step returns, over fewer steps where an episode, the valid steps or the rollout ends."""
     length = len(rewards)
     ended = (terminated != 0) | (truncated != 0)
     going = valid != 0
@@ -121,7 +121,7 @@ def n_step(
 
 
 def _flags(terminated: Flags, truncated: Flags, valid: Flags) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """Whether something follows a step, whether a trace passes through it, both as numbers; whether it counts."""
+    """Whether something follows a step and whether a trace passes through it, both as numbers; whether it is valid."""
     counts = valid != 0
     alive = (terminated == 0).astype(np.float32)
     return alive, alive * (truncated == 0) * counts, counts

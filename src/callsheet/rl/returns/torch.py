@@ -1,7 +1,7 @@
-"""V-trace for learners in PyTorch; `callsheet.rl.returns` says what it means.
+"""V-trace for learners in PyTorch; see `callsheet.rl.returns`.
 
-Tensors on a CPU share their memory with arrays, and NumPy is four times faster on arrays as small as these are (V-trace
-of 64 steps in 16 environments: 40 us for 156 us); so tensors are for other devices, from which nothing is brought back.
+CPU tensors share memory with arrays, and NumPy is four times faster on arrays this small (V-trace of 64 steps in 16
+environments: 40 us instead of 156), so only other devices use tensor operations.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from callsheet.rl import returns
 
 
 class Targets(NamedTuple):
-    """For each step, [T, B]; no gradient passes through them."""
+    """For each step, [T, B], without gradients."""
 
     values: Tensor
     advantages: Tensor
@@ -36,13 +36,13 @@ def vtrace(
     c_clip: float = 1.0,
     advantage_clip: float = 1.0,
 ) -> Targets:
-    """V-trace: targets for the policy of now from steps of an older one."""
+    """V-trace: targets for the current policy from steps of an older one."""
     given = (log_ratios, rewards, values, terminated, truncated, valid)
     if rewards.device.type != "cpu":
         return vtrace_on_device(
             *given, gamma=gamma, lam=lam, rho_clip=rho_clip, c_clip=c_clip, advantage_clip=advantage_clip
         )
-    found = returns.vtrace(
+    targets = returns.vtrace(
         *(x.detach().numpy() for x in given),
         gamma=gamma,
         lam=lam,
@@ -50,7 +50,7 @@ def vtrace(
         c_clip=c_clip,
         advantage_clip=advantage_clip,
     )
-    return Targets(torch.from_numpy(found.values), torch.from_numpy(found.advantages))
+    return Targets(torch.from_numpy(targets.values), torch.from_numpy(targets.advantages))
 
 
 def discounted(deltas: Tensor, factors: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ def vtrace_on_device(
 
 
 def _flags(terminated: Tensor, truncated: Tensor, valid: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Whether something follows a step, whether a trace passes through it, both as numbers; whether it counts."""
+    """As in `callsheet.rl.returns`."""
     counts = valid != 0
     alive = terminated == 0
     return alive.float(), (alive & (truncated == 0) & counts).float(), counts

@@ -1,1 +1,1 @@
-"""The programs of a training: ``python -m callsheet.rl.roles ROLE FILE``, with the training's file."""
+"""The programs of a training, one module per role. `callsheet.rl.endpoints` says who connects to whom."""

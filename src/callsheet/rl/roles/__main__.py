@@ -13,29 +13,29 @@ from callsheet.rl.settings import read
 from callsheet.runtime import Context
 
 ROLES = {
-    "learner": "learns from what the actors play, publishes parameters, writes checkpoints",
-    "actor": "plays environments with the newest policy",
+    "learner": "learns from what actors play, publishes parameters, writes checkpoints",
+    "actor": "steps environments with the newest policy",
     "policy": "chooses actions for actors that have no policy of their own",
-    "evaluator": "judges the newest policy on episodes of its own",
-    "tensorboard": "serves the run's curves",
+    "evaluator": "evaluates the newest policy on separate episodes",
+    "tensorboard": "serves the run's metrics with TensorBoard",
 }
 
 
 def main() -> int:
-    """The role's exit code: 0 when its work is done. One that was asked to stop has not finished, and says so: an
-    evicted learner that ended with 0 would end the run (docs/decisions/0061)."""
+    """Run a role; returns 0 only if its work is done. A role that was stopped returns 143: an evicted learner that ended with
+    0 would end the run (docs/decisions/0061)."""
     parser = argparse.ArgumentParser(prog="python -m callsheet.rl.roles", description=__doc__)
     parser.add_argument("role", choices=ROLES, help="; ".join(f"{k}: {v}" for k, v in ROLES.items()))
     parser.add_argument(
         "file", help="the training's file, as `callsheet train --render` puts it into an experiment"
     )
-    wish = parser.parse_args()
+    arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     finished = False
     try:
-        training = read(wish.file)
+        training = read(arguments.file)
         with Context.from_env() as context:
-            importlib.import_module(f"callsheet.rl.roles.{wish.role}").run(context, training)
+            importlib.import_module(f"callsheet.rl.roles.{arguments.role}").run(context, training)
             finished = True
     except CallsheetError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Learning from transitions that actors put into a replay."""
+"""How the learner learns from transitions in a replay."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any, cast
 
 import numpy as np
 
+from callsheet.rl import endpoints
 from callsheet.rl.algorithms import algorithm
 from callsheet.rl.algorithms.learner import Learner, ReplayLearner
-from callsheet.rl.roles.episode_reports import Reports
+from callsheet.rl.roles.episode_reports import EpisodeReports
 from callsheet.rl.session import Session
-from callsheet.rl.settings import Training
+from callsheet.rl.settings import PrioritizedReplaySettings, ReplaySettings, Training
 from callsheet.rl.spaces import Spaces
 from callsheet.runtime import Context, ParameterServer, ReplayClient
 from callsheet.runtime.link.link import TimedOut
 from callsheet.runtime.replay.client.sampler import Sample
 
-_PATIENCE = 0.1
-"""Seconds without transitions after which actors and evaluator are listened to, and the end is looked for."""
-_LARGEST = 1e6
-"""A priority that no finite error needs to exceed."""
+_SAMPLE_TIMEOUT = 0.1
+"""Seconds to wait for transitions before checking on actors, evaluator and stop conditions."""
+_MAX_PRIORITY = 1e6
 
 
-class FromReplay:
-    """Samples in, new priorities back, and a version of the policy out after some updates."""
+class ReplayUpdates:
+    """Samples transitions, sends back new priorities, and publishes the policy every few updates."""
 
     def __init__(
         self,
@@ -37,47 +37,48 @@ class FromReplay:
         learner: Learner,
         parameters: ParameterServer,
     ) -> None:
-        config: Any = algorithm(training.algorithm).settings(training)
-        self._beta: float | None = getattr(config, "beta", None)
-        self._publish_every: int = config.publish_every
+        config = algorithm(training.algorithm).settings(training)
+        assert isinstance(config, ReplaySettings)
+        self._beta = config.beta if isinstance(config, PrioritizedReplaySettings) else None
+        self._publish_every = config.publish_every
         self._session, self._parameters = session, parameters
         self._learner = cast(ReplayLearner, learner)
-        self._replay = ReplayClient(context, "replay", batch=config.batch)
-        self._reports = Reports(context)
+        self._replay = ReplayClient(context, endpoints.REPLAY, batch=config.batch)
+        self._reports = EpisodeReports(context)
         self._waited = 0.0
         self._steps = 0
 
-    def learn(self) -> None:
-        """One update, if there is something to learn from."""
+    def update(self) -> None:
+        """One update, if there are transitions to learn from."""
         session, learner = self._session, self._learner
-        begun = time.monotonic()
+        start = time.monotonic()
         sample: Sample | None = None
         with contextlib.suppress(TimedOut):
-            sample = self._replay.sample(timeout=_PATIENCE)
-        here = time.monotonic()
-        self._waited += here - begun
-        self._steps += self._reports.hear(session)
+            sample = self._replay.sample(timeout=_SAMPLE_TIMEOUT)
+        sampled = time.monotonic()
+        self._waited += sampled - start
+        self._steps += self._reports.read(session)
         if sample is None:
             return
         batch: dict[str, Any] = dict(sample.arrays)
         batch["progress"] = progress = np.array(session.progress)
         if self._beta is not None:
             batch["weight"] = sample.weights(self._beta + (1.0 - self._beta) * float(progress))
-        told = learner.update(batch)
+        metrics = learner.update(batch)
         if learner.priorities is not None:
-            self._replay.update(sample.keys, np.minimum(learner.priorities, _LARGEST))
+            self._replay.update(sample.keys, np.minimum(learner.priorities, _MAX_PRIORITY))
         updates = session.updates + 1
         if updates % self._publish_every == 0:
             self._parameters.publish(updates, learner.snapshot())
-        took = time.monotonic() - here
-        session.learned(self._steps, told, waited=self._waited, took=took, lag=self._reports.lag)
+        took = time.monotonic() - sampled
+        session.record_update(self._steps, metrics, waited=self._waited, took=took, lag=self._reports.lag)
         self._waited, self._steps = 0.0, 0
 
-    def __enter__(self) -> FromReplay:
+    def __enter__(self) -> ReplayUpdates:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._reports.__exit__(kind, error, trace)
+        self._reports.close()
         self._replay.close()

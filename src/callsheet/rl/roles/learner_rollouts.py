@@ -1,4 +1,4 @@
-"""Learning from rollouts that actors send to the learner itself."""
+"""How the learner learns from rollouts that actors send to it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from callsheet.rl import endpoints
 from callsheet.rl.acting.rollouts import axes, schema
 from callsheet.rl.algorithms import algorithm
 from callsheet.rl.algorithms.learner import Learner
 from callsheet.rl.nets.network import resolve, state_size
 from callsheet.rl.session import Session
-from callsheet.rl.settings import Training
+from callsheet.rl.settings import RolloutSettings, Training
 from callsheet.rl.spaces import Spaces
 from callsheet.runtime import Context, ParameterServer, TrajectoryReader
 
+log = logging.getLogger("callsheet.rl")
+Arrays = dict[str, NDArray[Any]]
 
-class FromRollouts:
-    """Batches of rollouts in, a version of the policy out after each."""
+
+class RolloutUpdates:
+    """Reads batches of rollouts and publishes the policy after each update."""
 
     def __init__(
         self,
@@ -44,36 +48,37 @@ class FromRollouts:
             state=state_size(resolve(config.network, spaces)),
             values=self._in_step,
         )
+        asynchronous = config if isinstance(config, RolloutSettings) and not self._in_step else None
         self._reader = TrajectoryReader(
             context,
-            "trajectories",
+            endpoints.TRAJECTORIES,
             shape,
             axis=axes(list(shape.names)),
-            max_policy_lag=None if self._in_step else getattr(config, "max_policy_lag", None),
+            max_policy_lag=asynchronous.max_policy_lag if asynchronous else None,
         )
-        self._source: InStep | AsTheyCome
-        if self._in_step:
-            self._source = InStep(self._reader, training.actors)
+        self._batches: SynchronousBatches | ArrivalBatches
+        if asynchronous:
+            self._batches = ArrivalBatches(self._reader, asynchronous.batch)
         else:
-            self._source = AsTheyCome(self._reader, getattr(config, "batch", 1))
+            self._batches = SynchronousBatches(self._reader, training.actors)
 
-    def learn(self) -> None:
-        """One update. In step, actors get the policy before it: they play with that one while it is improved."""
+    def update(self) -> None:
+        """One update. In step, actors get the policy from before it and play while it is improved."""
         session, learner = self._session, self._learner
-        begun = time.monotonic()
-        batch, lag = self._source.read(session.updates)
-        here = time.monotonic()
+        start = time.monotonic()
+        batch, lag = self._batches.read(session.updates)
+        read = time.monotonic()
         if self._in_step:
             self._parameters.publish(session.updates + 1, learner.snapshot())
         batch["progress"] = np.array(session.progress)
-        told = learner.update(batch)
+        metrics = learner.update(batch)
         if not self._in_step:
             self._parameters.publish(session.updates + 1, learner.snapshot())
-        session.episodes.take(batch)
-        took = time.monotonic() - here
-        session.learned(int(batch["valid"].sum()), told, waited=here - begun, took=took, lag=lag)
+        session.episodes.add_ended(batch)
+        took = time.monotonic() - read
+        session.record_update(int(batch["valid"].sum()), metrics, waited=read - start, took=took, lag=lag)
 
-    def __enter__(self) -> FromRollouts:
+    def __enter__(self) -> RolloutUpdates:
         return self
 
     def __exit__(
@@ -82,19 +87,15 @@ class FromRollouts:
         self._reader.close()
 
 
-log = logging.getLogger("callsheet.rl")
-Arrays = dict[str, NDArray[Any]]
-
-
-class AsTheyCome:
-    """So many rollouts of whoever has played; `fresh` tells which environments' are not too old."""
+class ArrivalBatches:
+    """The next rollouts to arrive, from any actor. `fresh` marks the environments whose rollout is not too old."""
 
     def __init__(self, reader: TrajectoryReader, count: int) -> None:
         self._reader = reader
         self._count = count
 
     def read(self, version: int) -> tuple[Arrays, float]:
-        """A batch for the learner of this version, and how much older its policies are on average."""
+        """A batch for the learner at this version, and the mean age of its policies."""
         self._reader.version = version
         batch = self._reader.read(self._count)
         arrays = dict(batch.arrays)
@@ -102,10 +103,10 @@ class AsTheyCome:
         return arrays, float(batch.lag.mean())
 
 
-class InStep:
-    """One rollout of every actor, played with the version that was published last.
+class SynchronousBatches:
+    """One rollout of every actor, in the order of their indices, all by the version published last.
 
-    An actor that is started again plays once more with it; what is of another version, or comes twice, does not count.
+    A restarted actor plays that version again. Rollouts of another version, and duplicates, are ignored.
     """
 
     def __init__(self, reader: TrajectoryReader, actors: int) -> None:
@@ -114,15 +115,15 @@ class InStep:
         self._arrays: Arrays = {}
 
     def read(self, version: int) -> tuple[Arrays, float]:
-        """A batch for the learner of this version; its policy is always one update older."""
+        """A batch for the learner at this version. Its policy is always one update old."""
         self._reader.version = version
         missing = set(range(self._actors))
         while missing:
             rollout = self._reader.read(1)
             index = _index_of(self._reader.writers[rollout.writers[0]])
-            made = int(rollout.versions[0])
-            if made != version or index not in missing:
-                log.info("a rollout of actor/%s does not count: version %s, wanted %s", index, made, version)
+            made_with = int(rollout.versions[0])
+            if made_with != version or index not in missing:
+                log.info("ignored a rollout of actor/%s: version %s, expected %s", index, made_with, version)
                 continue
             missing.remove(index)
             self._place(rollout.arrays, index)
@@ -142,6 +143,6 @@ class InStep:
 
 
 def _index_of(name: str) -> int:
-    """Which actor a writer is; -1 when its name does not say, as a peer can call itself what it likes."""
-    found = re.fullmatch(r"[^/]*/([0-9]{1,9})(/.*)?", name)
-    return int(found[1]) if found else -1
+    """The index of an actor from the name it gave itself; -1 if there is none in it."""
+    match = re.fullmatch(r"[^/]*/([0-9]{1,9})(/.*)?", name)
+    return int(match[1]) if match else -1

@@ -1,4 +1,4 @@
-"""Serves the run's curves with TensorBoard; where the results lie in a cloud, its files are copied here as they grow."""
+"""Serves the run's metrics with TensorBoard. Event files in a remote store are copied here as they grow."""
 
 from __future__ import annotations
 
@@ -17,28 +17,30 @@ from pathlib import Path
 from callsheet.errors import CallsheetError, RetryError, UserError
 from callsheet.metrics import Outlets
 from callsheet.metrics.targets import split_address
+from callsheet.rl import endpoints
 from callsheet.rl.settings import Training
 from callsheet.runtime import Context
 from callsheet.store import Store, open_store
 
-ENDPOINT = "tensorboard"
-EVERY = 5
-"""Seconds between two looks for what is new."""
+INTERVAL = 5
+"""Seconds between two checks for new events."""
 _FILES = "tensorboard"
-_COPIES = "callsheet-tensorboard-"
+_PREFIX = "callsheet-tensorboard-"
 _TRIES = 5
 
 _log = logging.getLogger(__name__)
 
 
 def run(context: Context, training: Training) -> None:
-    """Serve until told to stop."""
+    """Serve until stopped."""
     if importlib.util.find_spec("tensorboard") is None:
         raise UserError("TensorBoard is not installed", fix="pip install 'callsheet[tensorboard]'")
-    host, port = split_address(context.bind(ENDPOINT))
+    host, port = split_address(context.bind(endpoints.TENSORBOARD))
     outlets = Outlets.from_env()
     with copies_folder() as folder:
-        copies = Copies(open_store(outlets.remote).sub(_FILES), Path(folder)) if outlets.remote else None
+        copies = (
+            EventFileCopies(open_store(outlets.remote).sub(_FILES), Path(folder)) if outlets.remote else None
+        )
         logs = folder if copies else f"{outlets.folder}/{_FILES}"
         command = [
             sys.executable,
@@ -47,33 +49,33 @@ def run(context: Context, training: Training) -> None:
             "--logdir",
             logs,
             "--reload_interval",
-            str(EVERY),
+            str(INTERVAL),
         ]
         with subprocess.Popen([*command, "--host", host, "--port", str(port)]) as server:
             try:
                 _log.info("TensorBoard for %s: http://%s:%s", training.env, host, port)
                 while server.poll() is None:
                     if copies:
-                        copies.renew()
-                    context.sleep(EVERY)
+                        copies.update()
+                    context.sleep(INTERVAL)
             finally:
                 server.terminate()
-    raise CallsheetError(f"TensorBoard ended with {server.returncode}", fix="its own words are above")
+    raise CallsheetError(f"TensorBoard ended with {server.returncode}", fix="see its output above")
 
 
 @contextmanager
 def copies_folder() -> Iterator[str]:
-    """A folder for the copies. A kill leaves it behind; the next of us removes those that nobody holds any more."""
-    for left in Path(tempfile.gettempdir()).glob(f"{_COPIES}*"):
-        if (fd := _hold(str(left), fcntl.LOCK_EX | fcntl.LOCK_NB)) is not None:
-            shutil.rmtree(left, ignore_errors=True)
+    """A temporary folder for the copies. If a killed process left its folder behind, the next one removes it."""
+    for leftover in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        if (fd := _lock(str(leftover), fcntl.LOCK_EX | fcntl.LOCK_NB)) is not None:
+            shutil.rmtree(leftover, ignore_errors=True)
             os.close(fd)
     for _ in range(_TRIES):
-        folder = tempfile.mkdtemp(prefix=_COPIES)
-        if (fd := _hold(folder, fcntl.LOCK_EX)) is not None:
+        folder = tempfile.mkdtemp(prefix=_PREFIX)
+        if (fd := _lock(folder, fcntl.LOCK_EX)) is not None:
             break
     else:
-        raise CallsheetError(f"the folder {folder} cannot be kept", fix="set TMPDIR to another disk")
+        raise CallsheetError(f"cannot lock the folder {folder}", fix="set TMPDIR to another disk")
     try:
         yield folder
     finally:
@@ -81,16 +83,16 @@ def copies_folder() -> Iterator[str]:
         os.close(fd)
 
 
-def _hold(folder: str, how: int) -> int | None:
-    """A lock on a folder of ours, until it is closed or we end; None when somebody else has it or it is gone."""
+def _lock(folder: str, how: int) -> int | None:
+    """Lock a folder until the descriptor is closed or we end; None if someone else holds it or it is gone."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
     try:
         fcntl.flock(fd, how)
-        now = os.stat(folder)
-        if now.st_uid == os.getuid() and os.path.samestat(now, os.fstat(fd)):
+        current = os.stat(folder)
+        if current.st_uid == os.getuid() and os.path.samestat(current, os.fstat(fd)):
             return fd
     except OSError:
         pass
@@ -98,28 +100,28 @@ def _hold(folder: str, how: int) -> int | None:
     return None
 
 
-class Copies:
-    """Files of events in a store, and here what they were when they were last looked at."""
+class EventFileCopies:
+    """Local copies of the event files in a store."""
 
     def __init__(self, store: Store, folder: Path) -> None:
         self._store = store
         self._folder = folder
         self._seen: dict[str, str] = {}
 
-    def renew(self) -> None:
-        """Take over what is new. A store that does not answer is asked again the next time."""
+    def update(self) -> None:
+        """Copy what is new. If the store does not answer, try again next time."""
         try:
             for entry in self._store.list():
                 if self._seen.get(entry.key) != entry.etag:
-                    self._take(entry.key)
+                    self._copy(entry.key)
                     self._seen[entry.key] = entry.etag
         except RetryError as error:
-            _log.warning("the curves are not renewed for now: %s", error)
+            _log.warning("cannot update the curves for now: %s", error)
 
-    def _take(self, key: str) -> None:
-        data = self._store.get(key)  # refuses keys that lead elsewhere
+    def _copy(self, key: str) -> None:
+        data = self._store.get(key)  # rejects keys that lead elsewhere
         path = self._folder / key
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A file of events only grows: who reads it goes on where it was.
+        # Event files only grow, and TensorBoard continues reading where it was.
         with path.open("ab") as file:
             file.write(data[file.tell() :])

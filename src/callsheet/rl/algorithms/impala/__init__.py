@@ -1,5 +1,5 @@
-"""IMPALA: actors play without waiting, and V-trace corrects for how old their policy was.
+"""IMPALA: actors never wait, and V-trace corrects for the age of their policies.
 
-Espeholt et al. 2018, https://arxiv.org/abs/1802.01561. With `clip` above 0 the policy's loss is PPO's clipped surrogate on
-V-trace's advantages (APPO), which allows several epochs over each batch.
+Espeholt et al. 2018, https://arxiv.org/abs/1802.01561. With `clip` above 0 it uses PPO's clipped surrogate loss on V-trace
+advantages (APPO), which allows several passes over each batch.
 """

@@ -1,59 +1,48 @@
-"""Settings of IMPALA, and defaults that work for each family of environments."""
+"""IMPALA's settings, with defaults for each family of environments."""
 
 from __future__ import annotations
 
-from callsheet.rl.nets.network import Network
-from callsheet.rl.settings import Settings
+from callsheet.rl.settings import RolloutSettings
 from callsheet.rl.spaces import Family
 
 
-class Config(Settings, frozen=True, kw_only=True):
+class Config(RolloutSettings, frozen=True, kw_only=True):
     """IMPALA's settings."""
 
-    environments: int = 8
-    """Environments of each actor."""
-    rollout: int = 20
-    """Steps of each environment in one rollout."""
     batch: int = 4
-    """Rollouts of one batch."""
+    max_policy_lag: int | None = 50
     epochs: int = 1
-    """How often an update goes through its batch; more than 1 only with `clip`."""
+    """Passes over the data in each update. Use more than 1 only with `clip`."""
     minibatches: int = 1
-    """Parts of the batch, whole rollouts each, that get a gradient step of their own."""
-    max_policy_lag: int = 50
-    """Rollouts of a policy that is older than so many updates do not count."""
-    ahead: int = 1
-    """Rollouts that an actor may have on their way to the learner: more of them are older."""
+    """Minibatches per pass, each of whole rollouts."""
     learning_rate: float = 5e-4
-    """Of Adam."""
+    """Adam's learning rate."""
     anneal: bool = False
-    """Whether the learning rate falls in a line to 0 at `stop.steps`."""
+    """Lower the learning rate linearly to 0 by the end of the training (`stop.steps` or `stop.seconds`)."""
     gamma: float = 0.99
-    """How much a reward one step later is worth."""
+    """Discount factor."""
     lam: float = 1.0
-    """V-trace's lambda: how far corrections reach back."""
+    """V-trace's lambda: how far back corrections reach."""
     rho_clip: float = 1.0
-    """Largest weight of a step's own correction."""
+    """V-trace's clip of the importance weight of each step."""
     c_clip: float = 1.0
-    """Largest weight with which corrections are passed back in time."""
+    """V-trace's clip of the trace coefficients, which pass corrections back in time."""
     clip: float = 0.0
-    """Above 0: PPO's clipped surrogate instead of the plain policy gradient."""
+    """PPO's clip range. 0: plain policy gradient; above 0: the clipped surrogate loss (APPO)."""
     value_weight: float = 0.5
-    """Of the value function's loss."""
+    """Weight of the value loss."""
     entropy: float = 0.01
-    """Bonus for policies that keep their options open."""
+    """Weight of the entropy bonus."""
     normalize_advantages: bool = False
-    """Whether the advantages of a batch are brought to mean 0 and deviation 1."""
+    """Normalize the advantages of each minibatch to mean 0 and standard deviation 1."""
     max_gradient: float = 40.0
-    """Longer gradients are cut to this norm."""
+    """Maximum gradient norm; larger gradients are clipped."""
     normalize: bool = False
-    """Whether observations are scaled by their running mean and deviation."""
-    network: Network = Network()
-    """The policy's shape."""
+    """Normalize observations by their running mean and standard deviation."""
 
 
 def defaults(family: Family) -> Config:
-    """What works without tuning."""
+    """Defaults that work without tuning."""
     match family:
         case "classic":
             return Config(

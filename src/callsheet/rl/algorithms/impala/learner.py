@@ -1,4 +1,4 @@
-"""IMPALA's learner: rollouts of older policies in, a better policy out."""
+"""IMPALA's learner."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from callsheet.rl.spaces import Spaces
 
 
 class Impala:
-    """See the package."""
+    """Learns from rollouts of older policies."""
 
     def __init__(self, spaces: Spaces, config: Config, *, seed: int = 0, device: str = "cpu") -> None:
         self._config = config
-        self._trained = ActorCritic(spaces, config, seed=seed, device=device)
-        self._net = self._trained.net
+        self._model = ActorCritic(spaces, config, seed=seed, device=device)
+        self._net = self._model.net
 
     def update(self, batch: Arrays) -> dict[str, float]:
-        """Go through a batch of rollouts, [T, B] with observations [T+1, B]. `fresh` [B] says which of them count."""
-        self._trained.begin(batch)
+        """Learn from a batch of rollouts, [T, B] with observations [T+1, B]. `fresh` [B] marks those that are not too old."""
+        self._model.begin_update(batch)
         losses = [self._learn(part) for part in self._minibatches(batch)]
-        self._trained.end(batch)
+        self._model.end_update(batch)
         return {"loss": float(torch.stack(losses).mean())}
 
     def _learn(self, part: dict[str, Tensor]) -> Tensor:
         config = self._config
         self._net.parameters.zero()
         out = self._net.forward(
-            {key: part[f"obs.{key}"] for key in self._trained.keys}, part.get("first"), part.get("state")
+            {key: part[f"obs.{key}"] for key in self._model.keys}, part.get("first"), part.get("state")
         )
         assert out.value is not None
         masks = part["mask"][:-1] if "mask" in part else None
@@ -45,9 +45,9 @@ class Impala:
         targets = self._targets(part, logp.detach(), out.value.detach())
         advantage = targets.advantages
         if config.normalize_advantages:
-            some = advantage[part["weight"] != 0]
-            advantage = (advantage - some.mean()) / (some.std() + 1e-8)
-        found = loss(
+            kept = advantage[part["weight"] != 0]
+            advantage = (advantage - kept.mean()) / (kept.std() + 1e-8)
+        loss = impala_loss(
             distribution,
             logp,
             out.value[:-1],
@@ -57,9 +57,9 @@ class Impala:
             part["weight"],
             config,
         )
-        found.backward()  # type: ignore[no-untyped-call]
-        self._trained.adam.step(clip=config.max_gradient)
-        return found.detach()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._model.adam.step(clip=config.max_gradient)
+        return loss.detach()
 
     def _targets(self, part: dict[str, Tensor], logp: Tensor, values: Tensor) -> Targets:
         config = self._config
@@ -77,7 +77,7 @@ class Impala:
         )
 
     def _minibatches(self, batch: Arrays) -> Iterator[dict[str, Tensor]]:
-        """Whole rollouts of some environments, in a new order for each epoch."""
+        """Shuffled whole rollouts, for each epoch."""
         names = [
             name for name in batch if not name.startswith("episode_") and name not in ("fresh", "progress")
         ]
@@ -91,24 +91,24 @@ class Impala:
                 yield data
             return
         for _ in range(self._config.epochs):
-            order = torch.from_numpy(self._trained.order.permutation(count)).to(self._net.device)
+            order = torch.from_numpy(self._model.shuffle.permutation(count)).to(self._net.device)
             for which in order.tensor_split(min(self._config.minibatches, count)):
                 yield {name: x.index_select(0 if name == "state" else 1, which) for name, x in data.items()}
 
     def snapshot(self) -> Arrays:
         """Parameters and statistics."""
-        return self._trained.snapshot()
+        return self._model.snapshot()
 
     def state(self) -> Arrays:
-        """Weights, optimizer, statistics, and where chance was."""
-        return self._trained.state()
+        """Parameters, optimizer, statistics and random state."""
+        return self._model.state()
 
     def restore(self, arrays: Arrays) -> None:
-        """Go on from there."""
-        self._trained.restore(arrays)
+        """Continue from such a state."""
+        self._model.restore(arrays)
 
 
-def loss(
+def impala_loss(
     distribution: Categorical | Gaussian,
     logp_now: Tensor,
     value: Tensor,
@@ -118,8 +118,8 @@ def loss(
     weight: Tensor,
     config: Config,
 ) -> Tensor:
-    """Policy gradient (or the clipped surrogate), the value function's squared error, and the entropy, all [T, B].
-    `weight` is 0 for steps that do not count."""
+    """Policy gradient (or the clipped surrogate), the squared value error and the entropy bonus, all [T, B]. `weight` is 0
+    for steps to ignore."""
     if config.clip:
         ratio = (logp_now - logp).exp()
         clipped = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)

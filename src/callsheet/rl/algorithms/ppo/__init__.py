@@ -1,5 +1,5 @@
-"""Proximal policy optimization in steps: all actors play, then the learner learns while they play on.
+"""Proximal policy optimization, synchronous: the learner waits for all actors, and they play on while it learns.
 
-Schulman et al. 2017, https://arxiv.org/abs/1707.06347. Rollouts lag one version behind, always, so that a seed gives
-the same weights however the processes are timed.
+Schulman et al. 2017, https://arxiv.org/abs/1707.06347. Rollouts are always exactly one version old, so a seed gives the
+same weights regardless of timing.
 """

@@ -1,47 +1,42 @@
-"""Settings of PPO, and defaults that work for each family of environments."""
+"""PPO's settings, with defaults for each family of environments."""
 
 from __future__ import annotations
 
-from callsheet.rl.nets.network import Network
-from callsheet.rl.settings import Settings
+from callsheet.rl.settings import AlgorithmSettings
 from callsheet.rl.spaces import Family
 
 
-class Config(Settings, frozen=True, kw_only=True):
+class Config(AlgorithmSettings, frozen=True, kw_only=True):
     """PPO's settings."""
 
-    environments: int = 8
-    """Environments of each actor."""
     rollout: int = 128
-    """Steps of each environment between two updates."""
+    """Steps per environment between updates."""
     epochs: int = 4
-    """How often an update goes through its steps."""
+    """Passes over the data in each update."""
     minibatch: int = 512
-    """Steps of one gradient step; with an LSTM whole rollouts of about as many steps."""
+    """Steps per gradient step. With an LSTM, whole rollouts of about as many steps."""
     learning_rate: float = 3e-4
-    """Of Adam."""
+    """Adam's learning rate."""
     anneal: bool = False
-    """Whether the learning rate falls in a line to 0 at `stop.steps`."""
+    """Lower the learning rate linearly to 0 by the end of the training (`stop.steps` or `stop.seconds`)."""
     gamma: float = 0.99
-    """How much a reward one step later is worth."""
+    """Discount factor."""
     lam: float = 0.95
     """GAE's lambda: 0 trusts the value function, 1 the rewards."""
     clip: float = 0.2
-    """How far an action's probability may move in one update before its gradient vanishes."""
+    """PPO's clip range: how far the probability of an action may move in one update."""
     value_weight: float = 0.5
-    """Of the value function's loss."""
+    """Weight of the value loss."""
     entropy: float = 0.0
-    """Bonus for policies that keep their options open."""
+    """Weight of the entropy bonus."""
     max_gradient: float = 0.5
-    """Longer gradients are cut to this norm."""
+    """Maximum gradient norm; larger gradients are clipped."""
     normalize: bool = False
-    """Whether observations are scaled by their running mean and deviation."""
-    network: Network = Network()
-    """The policy's shape."""
+    """Normalize observations by their running mean and standard deviation."""
 
 
 def defaults(family: Family) -> Config:
-    """What works without tuning."""
+    """Defaults that work without tuning."""
     match family:
         case "classic":
             return Config(

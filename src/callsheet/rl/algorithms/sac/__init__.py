@@ -1,4 +1,4 @@
-"""Soft actor-critic: continuous control from a replay, with two critics and a temperature that adjusts itself.
+"""Soft actor-critic: continuous control from a replay, with two critics and an automatic temperature.
 
 Haarnoja et al. 2018, https://arxiv.org/abs/1812.05905.
 """

@@ -19,7 +19,7 @@ from ale_py.vector_env import AtariVectorEnv
 from numpy.typing import NDArray
 
 from callsheet.errors import UserError
-from callsheet.rl.envs.base import processors
+from callsheet.rl.envs.base import available_cores
 from callsheet.rl.envs.lookup import check_options
 
 _OURS: Final = ("game", "num_envs", "batch_size", "autoreset_mode")
@@ -43,7 +43,7 @@ def _settings(spec: Mapping[str, Any], name: str, options: Mapping[str, Any]) ->
 def vector(spec: Mapping[str, Any], count: int, name: str, options: Mapping[str, Any]) -> AtariVectorEnv:
     """Many games in one; its threads follow the share of the machine that this process was given."""
     settings = _settings(spec, name, options)
-    settings["num_threads"] = settings["num_threads"] or min(count, processors())
+    settings["num_threads"] = settings["num_threads"] or min(count, available_cores())
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     return AtariVectorEnv(spec["game"], count, **settings)
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callsheet.errors import RetryError, UserError
-from callsheet.rl.envs.base import Observations, Step, processors, seed_of
+from callsheet.rl.envs.base import Observations, Step, available_cores, seed_of
 from callsheet.rl.envs.isolated import worker as there
 from callsheet.rl.envs.isolated.process import FAREWELL, Child, Lost
 from callsheet.rl.envs.isolated.shared_memory import Shared, anonymous
@@ -40,7 +40,7 @@ class Isolated:
         self._wish = wish
         self._step_timeout, self._start_timeout = step_timeout, start_timeout
         self._memory = anonymous()
-        number = max(1, min(self.count, processes or processors()))
+        number = max(1, min(self.count, processes or available_cores()))
         edges = [self.count * index // number for index in range(number + 1)]
         self._parts = [slice(low, high) for low, high in pairwise(edges)]
         self._children: list[Child] = []

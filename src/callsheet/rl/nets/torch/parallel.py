@@ -1,8 +1,8 @@
-"""Two things at the same time, where there is a core for each.
+"""Run two functions at the same time, if there is a core for each.
 
-A matrix product of 256 rows is too small to be cut in two: PyTorch's threads wait for each other a hundred times in an
-update, and any other process on their cores holds both up. An update of two critics and a policy is two
-tracks that meet three times.
+A matrix product of 256 rows is too small to split: PyTorch's threads wait for each other a hundred times per update, and
+any other process on their cores delays both. Two critics and a policy can instead be updated in two threads that meet
+three times.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ import torch
 
 A = TypeVar("A")
 B = TypeVar("B")
-_Told = tuple[Any, BaseException | None]
+_Outcome = tuple[Any, BaseException | None]
 
 
-class Pair:
-    """One thread beside the caller's; the cores that PyTorch may use are divided among the two."""
+class TwoThreads:
+    """The caller's thread and a second one. They share the cores that PyTorch may use."""
 
     def __init__(self, cores: int) -> None:
         self._work: SimpleQueue[Callable[[], Any] | None] | None = None
-        self._done: SimpleQueue[_Told] = SimpleQueue()
+        self._done: SimpleQueue[_Outcome] = SimpleQueue()
         if cores > 1:
             torch.set_num_threads(cores // 2)
             self._work = SimpleQueue()
-            words = (cores // 2, self._work, self._done)
-            threading.Thread(target=_serve, args=words, name="callsheet-pair", daemon=True).start()
+            arguments = (cores // 2, self._work, self._done)
+            threading.Thread(target=_serve, args=arguments, name="callsheet-second", daemon=True).start()
             weakref.finalize(self, self._work.put, None)
 
-    def both(self, here: Callable[[], A], there: Callable[[], B]) -> tuple[A, B]:
-        """What the two return. An exception of either comes out when both are over."""
+    def run(self, here: Callable[[], A], there: Callable[[], B]) -> tuple[A, B]:
+        """Both results. An exception of either is raised when both have ended."""
         if self._work is None:
             return here(), there()
         self._work.put(there)
@@ -47,16 +47,16 @@ class Pair:
         return mine, theirs
 
 
-def _serve(threads: int, work: SimpleQueue[Callable[[], Any] | None], done: SimpleQueue[_Told]) -> None:
-    """The other thread. (An executor's futures cost 50 us more each time: queues of C are quicker.)"""
+def _serve(threads: int, work: SimpleQueue[Callable[[], Any] | None], done: SimpleQueue[_Outcome]) -> None:
+    """The second thread. (An executor's futures take 50 us longer than queues written in C.)"""
     torch.set_num_threads(threads)
-    while (asked := work.get()) is not None:
+    while (function := work.get()) is not None:
         try:
-            done.put((asked(), None))
+            done.put((function(), None))
         except BaseException as error:  # noqa: BLE001 the caller raises it
             done.put((None, error))
-        del asked  # what it holds is not kept until the next
+        del function  # do not keep what it references until the next one
 
 
-ALONE = Pair(1)
-"""One after the other."""
+SEQUENTIAL = TwoThreads(1)
+"""Runs one after the other."""

@@ -1,7 +1,7 @@
-"""All parameters of a network in one flat tensor, all gradients in another: what touches all of them is one operation.
+"""All parameters of a network in one flat tensor and all gradients in another.
 
-For small networks an optimizer that goes from tensor to tensor takes as long as the network itself. Here a step, a
-clip, a target network's drift and a copy to or from a GPU see one tensor; layers see views of it under their names.
+For small networks, an optimizer that goes from tensor to tensor takes as long as the network itself. Here a step, a clip, a
+target network's update and a copy to or from a GPU are one operation; layers use named views.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from callsheet.rl.nets.parameters import Layout, Parameter, Snapshot, check
+from callsheet.rl.nets.parameters import Parameter, ParameterLayout, Snapshot, check_snapshot
 
 
 class Parameters:
-    """The named parameters of a layout, started by a generator: the same seed gives the same numbers."""
+    """The named parameters of a layout. The same seed initializes them equally."""
 
     def __init__(
         self,
-        layout: Layout,
+        layout: ParameterLayout,
         *,
         generator: torch.Generator | None = None,
         device: torch.device | str = "cpu",
@@ -32,17 +32,17 @@ class Parameters:
         start = torch.zeros(layout.size)
         if generator is not None:
             threads = torch.get_num_threads()
-            torch.set_num_threads(1)  # a seed gives the same numbers, however many cores there are
+            torch.set_num_threads(1)  # so that a seed gives the same numbers on any machine
             for one, view in _views(layout, start):
-                _begin(one, view, generator)
+                _initialize(one, view, generator)
             torch.set_num_threads(threads)
         self.values = start.to(device)
-        """All parameters, flat. Change it under `torch.no_grad` or through an optimizer."""
+        """All parameters. Change them under `torch.no_grad` or through an optimizer."""
         self.grads = torch.zeros_like(self.values) if trained else torch.zeros(0)
-        """All gradients, flat: `backward` adds to them, `zero` clears them."""
+        """All gradients: `backward` adds to them, `zero` clears them."""
         self.named: dict[str, Tensor] = {}
-        # Detached views are leaves of their own: autograd then writes each gradient straight to its place, instead of
-        # building a flat tensor of zeros for each view.
+        # Detached views are leaves: autograd writes each gradient straight to its place instead of building a flat
+        # tensor of zeros for each view.
         for one, view in _views(layout, self.values):
             self.named[one.name] = view.detach().requires_grad_(trained)
         if trained:
@@ -53,16 +53,16 @@ class Parameters:
         return self.named[name]
 
     def zero(self) -> None:
-        """Clear all gradients. (Never set a `.grad` to None: it is a view of the flat one.)"""
+        """Clear all gradients. (Never set a `.grad` to None: it is a view.)"""
         self.grads.zero_()
 
     def part(self, *names: str) -> tuple[Tensor, Tensor]:
-        """Values and gradients of neighboring parts ("policy", "value", "q", "torso"), flat: views."""
+        """Flat views of the values and gradients of neighboring parts ("policy", "value", "q", "torso")."""
         where = self._layout.part(*names)
         return self.values[where], self.grads[where]
 
     def snapshot(self, *parts: str) -> dict[str, NDArray[np.generic]]:
-        """Named arrays of all parts, or of some. On a CPU they are views: they change with the next update."""
+        """Named arrays of all parts, or of some. On a CPU they are views that the next update changes."""
         flat = self.values.detach().cpu()
         return {
             one.name: view.numpy()
@@ -71,15 +71,15 @@ class Parameters:
         }
 
     def load(self, snapshot: Snapshot) -> None:
-        """Take over named arrays, all of them; refuses those of another network and is then unchanged."""
+        """Copy all named arrays. Raises, and changes nothing, if they belong to another network."""
         self._copy(snapshot, self._layout.parameters)
 
     def load_part(self, snapshot: Snapshot, *parts: str) -> None:
-        """The same for some parts."""
+        """Copy the named arrays of some parts."""
         self._copy(snapshot, tuple(o for o in self._layout.parameters if o.name.split(".", 1)[0] in parts))
 
     def _copy(self, snapshot: Snapshot, parameters: tuple[Parameter, ...]) -> None:
-        check(snapshot, parameters)
+        check_snapshot(snapshot, parameters)
         taken = {one.name for one in parameters}
         flat = self.values.detach().cpu()
         for one, view in _views(self._layout, flat):
@@ -96,16 +96,16 @@ def tensors(
     return {name: torch.from_numpy(array).to(device, non_blocking=True) for name, array in arrays.items()}
 
 
-def _views(layout: Layout, flat: Tensor) -> list[tuple[Parameter, Tensor]]:
-    found = []
+def _views(layout: ParameterLayout, flat: Tensor) -> list[tuple[Parameter, Tensor]]:
+    views = []
     start = 0
     for one in layout.parameters:
-        found.append((one, flat[start : start + one.size].view(one.shape)))
+        views.append((one, flat[start : start + one.size].view(one.shape)))
         start += one.size
-    return found
+    return views
 
 
-def _begin(one: Parameter, view: Tensor, generator: torch.Generator) -> None:
+def _initialize(one: Parameter, view: Tensor, generator: torch.Generator) -> None:
     if one.gain:
         torch.nn.init.orthogonal_(view, one.gain, generator=generator)
     else:
@@ -113,7 +113,7 @@ def _begin(one: Parameter, view: Tensor, generator: torch.Generator) -> None:
 
 
 def _accept_read_only() -> None:
-    """PyTorch warns once, at the first array that may not be written to. Batches are such arrays, and are only read."""
+    """PyTorch warns once about a read-only array. Batches are read-only on purpose, so trigger the warning here, silently."""
     array = np.zeros(1, np.float32)
     array.flags.writeable = False
     with warnings.catch_warnings():
