@@ -21,7 +21,7 @@ Begin = Callable[..., KubernetesRun]
     [
         (
             {"resources": {"limits": {"nvidia.com/gpu": 64}}},  # another test gives a node one
-            "no node has 64 GPUs free for it (2 nodes looked at)",
+            "no node has 64 GPUs free for it (2 nodes checked)",
         ),
         (
             {"nodeSelector": {"pool": "moon"}},

@@ -156,7 +156,7 @@ def test_nodes_and_doctor_look_at_the_cluster(namespace: Kube, folder: Path) -> 
     assert mine["labels"]["pool"] == "cpu"
     done = callsheet(namespace, "doctor")
     assert done.returncode == 0, done.stdout
-    assert "ok  rights: all that is needed" in done.stdout
+    assert "ok  rights: complete" in done.stdout
     assert "ok  DNS:" in done.stdout
     assert "  GPUs: " in done.stdout
     done = callsheet(namespace.within("no-such-namespace"), "doctor")

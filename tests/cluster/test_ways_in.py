@@ -178,12 +178,12 @@ def test_a_server_is_called_by_the_name_that_the_kubeconfig_gives_it(
         "server": f"https://{relay('127.0.0.2', (server.hostname, server.port)).address}"
     }
     use(config | {"cluster": cluster})
-    with pytest.raises(UserError, match="a certificate that its kubeconfig does not vouch for"):
+    with pytest.raises(UserError, match="a certificate that the kubeconfig does not trust"):
         Api.connect().objects("Pod")
     use(config | {"cluster": cluster | {"tls-server-name": "kubernetes"}})
     all_verbs_work()
     use(config | {"cluster": cluster | {"tls-server-name": "somebody-else"}})
-    with pytest.raises(UserError, match="a certificate that its kubeconfig does not vouch for"):
+    with pytest.raises(UserError, match="a certificate that the kubeconfig does not trust"):
         Api.connect().objects("Pod")
 
 

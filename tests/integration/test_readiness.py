@@ -27,7 +27,7 @@ def test_an_exec_probe_decides_and_goes_on_deciding(folder: Path) -> None:
     role = {"name": "server", "command": program("patient.py"), "readinessProbe": probe}
     with running(experiment(role), folder) as run:
         status = until(run, lambda s: replica(s, "server/0").reason)
-        assert "its readiness probe has not answered yes yet" in replica(status, "server/0").reason
+        assert "its readiness probe has not passed yet" in replica(status, "server/0").reason
         (folder / "ready-0").touch()
         until_running(run)
         (folder / "ready-0").unlink()

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import io
 import json
+import os
 import socket
 import ssl
 import subprocess
@@ -74,7 +75,7 @@ class Server:
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
 
     async def _start(self) -> int:
-        app = web.Application()
+        app = web.Application(client_max_size=1 << 24)
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -143,10 +144,12 @@ def error(code: int, message: str) -> web.Response:
 
 def test_a_list_comes_in_pages(serve: Callable[..., Server], connect: Callable[..., Api]) -> None:
     async def answer(request: web.Request) -> web.Response:
+        assert request.path == "/k8s/c1/api/v1/namespaces/default/pods"
         return pods("b") if "continue" in request.query else pods("a", resume="next")
 
     server = serve(answer)
-    assert names_of(connect(server.url).objects("Pod", {"x": "y"}, fields="a=b")) == ["a", "b"]
+    api = connect(f"{server.url}/k8s/c1/")  # as behind a gateway
+    assert names_of(api.objects("Pod", {"x": "y"}, fields="a=b")) == ["a", "b"]
     selected = {"labelSelector": "x=y", "fieldSelector": "a=b", "limit": "500"}
     assert server.asked == [selected, selected | {"continue": "next"}]
 
@@ -160,6 +163,23 @@ def test_a_list_whose_next_page_is_no_longer_known_begins_again(
         return answers.pop(0)
 
     assert names_of(connect(serve(answer).url).objects("Pod")) == ["c", "d"]
+
+
+def test_a_large_object_that_is_turned_away_at_first_is_sent_again_whole(
+    serve: Callable[..., Server], connect: Callable[..., Api]
+) -> None:
+    made = {"kind": "ConfigMap", "metadata": {"name": "big"}, "data": {"x": "y" * (1 << 20)}}
+    busy = [web.Response(status=429, headers={"Retry-After": "0"}), error(401, "Unauthorized")]
+
+    async def answer(request: web.Request) -> web.Response:
+        assert request.content_type == "application/apply-patch+yaml"
+        data = await request.json()
+        return busy.pop() if busy else web.json_response(data)
+
+    server = serve(answer)
+    (token := Path(os.environ["KUBECONFIG"]).with_name("token")).write_text("t")
+    assert connect(server.url, {"tokenFile": str(token)}).apply(made) == made
+    assert server.asked == [{"fieldManager": "callsheet", "force": "true"}] * 3
 
 
 def event(kind: str, name: str, version: str, **more: Any) -> bytes:
@@ -464,6 +484,7 @@ class Proxy:
 
     def __init__(self, tls: ssl.SSLContext) -> None:
         self.asked: list[str] = []
+        self.heads: list[str] = []
         self._tls = tls
         self._loop = LoopThread(self._stop)
         self.port = self._loop.run(self._start())
@@ -480,6 +501,7 @@ class Proxy:
         verb, place, *_ = head.split()
         assert verb == "CONNECT"
         self.asked.append(place)
+        self.heads.append(head)
         host, _, port = place.rpartition(":")
         there = await asyncio.open_connection(host, int(port))
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -517,9 +539,10 @@ def test_an_https_proxy_is_trusted_as_any_website_is_and_the_cluster_behind_it_b
         monkeypatch.setenv("NO_PROXY", "127.0.0.1,example.com")
         assert connect(url, **cluster).objects("Pod") == []
         assert len(proxy.asked) == 1
-        named = {"proxy-url": f"https://localhost:{proxy.port}"}
+        named = {"proxy-url": f"https://me:p%40ss@localhost:{proxy.port}"}
         assert connect(url, **cluster, **named).objects("Pod") == []
-        assert len(proxy.asked) == 2
+        assert f"Proxy-Authorization: Basic {base64.b64encode(b'me:p@ss').decode()}" in proxy.heads[1]
+        assert "Bearer" not in "".join(proxy.heads)
         monkeypatch.setenv("SSL_CERT_FILE", str(pki.file))
         with pytest.raises(UserError, match="presents a certificate that the kubeconfig does not trust"):
             connect(url, **cluster, **named).objects("Pod")

@@ -166,7 +166,7 @@ def test_deadline_and_budget_of_restarts_end_a_run() -> None:
     [
         (
             "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available.",
-            "no node has a GPU free for it (3 nodes looked at)",
+            "no node has a GPU free for it (3 nodes checked)",
         ),
         (
             "0/3 nodes are available: 1 Insufficient memory, 2 node(s) had untolerated taint {team: vision}. x",

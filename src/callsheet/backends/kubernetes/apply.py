@@ -15,7 +15,7 @@ from typing import Literal, TypeVar
 
 from callsheet.backends.kubernetes import names
 from callsheet.backends.kubernetes.client.api import Api, Object
-from callsheet.backends.kubernetes.client.errors import ApiError, in_the_files_words, is_immutable
+from callsheet.backends.kubernetes.client.errors import ApiError, is_immutable, with_file_paths
 from callsheet.errors import RetryError, UserError
 
 Action = Literal["create", "change", "replace", "delete", "keep"]
@@ -117,7 +117,7 @@ def _put(api: Api, made: Object, before: Object | None) -> Change:
     except ApiError as error:
         role = (made["metadata"].get("labels") or {}).get(names.ROLE, "")
         raise UserError(
-            f"the cluster refused the {kind} {name}: {in_the_files_words(error.text, role)}"
+            f"the cluster refused the {kind} {name}: {with_file_paths(error.text, role)}"
             if error.code == 422
             else error.message,
             fix=error.fix,

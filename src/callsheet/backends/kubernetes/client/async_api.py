@@ -23,8 +23,8 @@ PAGE = 500
 WATCH_SILENCE = 90.0
 """Seconds without even a bookmark, which comes every minute, after which a watch is opened again."""
 LOG_SILENCE = 60.0
-"""Seconds without a byte after which a log is requested again if a proxy is in between: whether the other side of it is
-still there cannot be told from a container that is silent."""
+"""Seconds without a byte after which a log is requested again if a proxy is in between: a lost connection behind it looks
+like a container that prints nothing."""
 _RETRY = 1.0
 _EXPIRED = 410
 _APPLY = "application/apply-patch+yaml"
@@ -77,7 +77,7 @@ def _decoder(type_: Any) -> Callable[[bytes | msgspec.Raw], Any]:
 
 
 class AsyncApi:
-    """One cluster, seen from one namespace. Lists and watches give dictionaries, or the msgspec type that is asked for."""
+    """One cluster, seen from one namespace. Lists and watches give dictionaries, or the msgspec type that you pass."""
 
     def __init__(self, http: HttpClient, namespace: str) -> None:
         self.http = http
@@ -234,7 +234,7 @@ class AsyncApi:
                     return
                 if error.code < 500 and error.code != 429:
                     raise
-            # A server that ends every watch at once is not asked in a tight loop.
+            # No tight loop with a server that ends every watch at once.
             await asyncio.sleep(max(0.0, opened + _RETRY - time.monotonic()))
 
     async def log(self, pod: str, params: Mapping[str, str]) -> AsyncGenerator[bytes]:
@@ -277,7 +277,7 @@ class AsyncApi:
         return await self.http.json(method, path, what=what, decode=_object, **options)
 
     def path(self, kind: str, name: str = "", *, namespace: str = "") -> str:
-        """Where an object, or all of a kind, is found."""
+        """The path of an object, or of all objects of a kind."""
         return path_of(kind, name, namespace=namespace or self.namespace)
 
 

@@ -14,7 +14,7 @@ from callsheet.errors import UserError
 
 
 def copy_from(api: Api, pod: Object, container: str, source: str, target: Path) -> int:
-    """Bring a file or folder here; the number of files. A target that is a folder takes it inside."""
+    """Copy a file or folder here; returns the number of files. If the target is a folder, it goes inside."""
     folder, name = posixpath.split(source.rstrip("/"))
     with tempfile.TemporaryFile() as stream:
         _tar(api, pod, container, ["tar", "cf", "-", "-C", folder or ".", name], None, stream)
@@ -23,7 +23,7 @@ def copy_from(api: Api, pod: Object, container: str, source: str, target: Path) 
             into = target / name if target.is_dir() else target
             if not into.parent.is_dir():
                 raise UserError(
-                    f"there is no folder {str(into.parent)!r}", fix="make it, or name another one"
+                    f"there is no folder {str(into.parent)!r}", fix="create it, or choose another one"
                 )
             return _unpack(archive, name, into)
 
@@ -33,7 +33,7 @@ def _unpack(archive: tarfile.TarFile, name: str, into: Path) -> int:
     for member in archive:
         inside = posixpath.relpath(member.name, name)
         if inside.startswith("../"):
-            continue  # not below what was asked for
+            continue  # not below what was requested
         member.name = into.name if inside == "." else posixpath.join(into.name, inside)
         # The filter refuses links and paths that lead out of the folder.
         archive.extract(member, into.parent, filter="data")
@@ -42,7 +42,7 @@ def _unpack(archive: tarfile.TarFile, name: str, into: Path) -> int:
 
 
 def copy_to(api: Api, pod: Object, container: str, source: Path, target: str) -> int:
-    """Bring a file or folder into the container; the number of files. A target that ends in / takes it inside."""
+    """Copy a file or folder into the container; returns the number of files. If the target ends in /, it goes inside."""
     if not source.exists():
         raise UserError(f"there is no file or folder {str(source)!r}", fix="check the path")
     folder, name = posixpath.split(target)
@@ -80,8 +80,8 @@ def _tar(
             ) from None
         raise
     if code:
-        said = complaints.getvalue().decode(errors="replace").strip().splitlines()
+        lines = complaints.getvalue().decode(errors="replace").strip().splitlines()
         raise UserError(
-            f"the copy failed in the container: {said[0] if said else f'tar ended with {code}'}",
+            f"the copy failed in the container: {lines[0] if lines else f'tar ended with {code}'}",
             fix="check the path; only /tmp and volumes can be written by default",
         )

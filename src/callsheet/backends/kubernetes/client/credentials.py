@@ -260,6 +260,6 @@ class Program:
                 process.kill()
                 await process.wait()
         if process.returncode:
-            said = complaints.decode(errors="replace").strip()
-            raise UserError(f"{self._name} failed with {process.returncode}: {said}", fix="log in again")
+            text = complaints.decode(errors="replace").strip()
+            raise UserError(f"{self._name} failed with {process.returncode}: {text}", fix="log in again")
         return output

@@ -12,7 +12,7 @@ _FORBIDDEN = re.compile(
     r'(?: in the namespace "(?P<namespace>[^"]*)")?'
 )
 _QUOTA = re.compile(
-    r"exceeded quota: (?P<name>[^,]+), requested: (?P<asked>.+?), used: (?P<used>.+?), limited: (?P<limit>.+)$"
+    r"exceeded quota: (?P<name>[^,]+), requested: (?P<requested>.+?), used: (?P<used>.+?), limited: (?P<limit>.+)$"
 )
 _SECURITY = re.compile(r'violates PodSecurity "(?P<level>[^:"]+)[^"]*": (?P<why>.+)$')
 _BUSY = (408, 429, 500, 502, 503, 504)
@@ -60,7 +60,7 @@ def api_error(code: int, text: str, *, what: str, context: str) -> CallsheetErro
             f"there is no namespace {shown} in the cluster{place}",
             fix="choose another one with -n, or create it",
         )
-    return ApiError(code, text, f"the cluster refused to {what}: {in_the_files_words(text)}")
+    return ApiError(code, text, f"the cluster refused to {what}: {with_file_paths(text)}")
 
 
 def _forbidden(text: str, what: str) -> ApiError:
@@ -86,7 +86,7 @@ def explain_limit(text: str) -> str:
     if quota:
         return (
             f"the namespace's quota {quota['name']!r} allows {quota['limit']}, {quota['used']} is used and "
-            f"{quota['asked']} more is requested"
+            f"{quota['requested']} more is requested"
         )
     security = _SECURITY.search(text)
     if security:
@@ -94,7 +94,7 @@ def explain_limit(text: str) -> str:
     return ""
 
 
-def in_the_files_words(text: str, role: str = "") -> str:
+def with_file_paths(text: str, role: str = "") -> str:
     """A validation message with the paths of the file instead of those of the rendered object."""
     where = f"spec.roles[{role}]." if role else ""
     return _IN_TEMPLATE.sub(where, _short(text)).replace("spec.template.spec.", where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -19,7 +20,7 @@ from callsheet.errors import UserError
 
 T = TypeVar("T")
 TIMEOUT: Final = 15.0
-"""Seconds until a response must have begun, and between two chunks of it."""
+"""Seconds to connect, until a response begins, and between two chunks of it."""
 _BUSY = (429, 503)
 _TRIES = 5
 _LONGEST_WAIT = 5
@@ -30,7 +31,7 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
 class _ErrorResponse(Exception):
-    """A status of 400 or more, with the body: aiohttp alone would drop what a refused WebSocket was told."""
+    """A response that is not a success, with its body: aiohttp drops the one of a refused WebSocket."""
 
     def __init__(self, status: int, body: bytes, retry_after: str) -> None:
         super().__init__(status)
@@ -64,7 +65,7 @@ class HttpClient:
             proxy=self.proxy or None,
             raise_for_status=_raise_for_status,
             read_bufsize=_BUFFER,
-            timeout=aiohttp.ClientTimeout(total=None, sock_read=TIMEOUT),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT, sock_read=TIMEOUT),
         )
 
     async def close(self) -> None:
@@ -84,8 +85,15 @@ class HttpClient:
         decode: Callable[[bytes], T],
     ) -> T:
         """Send an object and decode what comes back; `what` completes the sentence "failed while trying to ..."."""
-        data = None if body is None else msgspec.json.encode(body)
-        request = partial(self._session.request, method, data=data, params=params, allow_redirects=False)
+        data = b"" if body is None else msgspec.json.encode(body)
+
+        def request(url: str, **options: Any) -> Awaitable[aiohttp.ClientResponse]:
+            # As a file: aiohttp warns of large bodies in one piece.
+            file = io.BytesIO(data) if data else None
+            return self._session.request(
+                method, url, data=file, params=params, allow_redirects=False, **options
+            )
+
         with self._errors(what):
             response = await self._open(request, path, what, headers={"Content-Type": content})
             return decode(await response.read())
@@ -94,7 +102,7 @@ class HttpClient:
         self, path: str, *, what: str, params: Any = None, silence: float | None
     ) -> AsyncGenerator[bytes]:
         """A response in chunks as they arrive; a `StreamTimeout` after that many silent seconds."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_read=silence)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT, sock_read=silence)
         request = partial(self._session.request, "GET", params=params, timeout=timeout, allow_redirects=False)
         with self._errors(what):
             # Without compression: it would be undone for each line again.
@@ -126,7 +134,7 @@ class HttpClient:
         while True:
             shown = (headers or {}) | used.headers
             try:
-                async with asyncio.timeout(TIMEOUT):
+                async with asyncio.timeout(2 * TIMEOUT):
                     url = f"{self.server}/{path}"
                     return await request(url, ssl=used.tls, headers=shown, **self._options)
             except _ErrorResponse as error:

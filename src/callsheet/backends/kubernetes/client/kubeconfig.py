@@ -37,7 +37,7 @@ def read(context: str = "") -> Access:
     if not files:
         looked = ", ".join(str(path) for path in _files())
         raise UserError(
-            f"there is no kubeconfig: {looked} is not there",
+            f"there is no kubeconfig: {looked} does not exist",
             fix="set KUBECONFIG to the file that your cluster's owner gave you",
         )
     return _choose(_merge(files), context)
@@ -67,7 +67,7 @@ def _of_the_pod() -> Access:
 
 
 def _merge(files: Iterable[Path]) -> dict[str, Any]:
-    """Several files as one: of two things with one name, and of two current contexts, the first counts."""
+    """Several files as one: of two entries with one name, and of two current contexts, the first counts."""
     whole: dict[str, Any] = {"cluster": {}, "context": {}, "user": {}, "current-context": ""}
     for path in files:
         try:
@@ -85,7 +85,7 @@ def _merge(files: Iterable[Path]) -> dict[str, Any]:
 
 
 def _data(path: Path) -> dict[str, Any]:
-    """What is in a file. It is read like an experiment, with limits: PyYAML ends the process when lists lie too deep."""
+    """The content of a file, read with the limits of an experiment file: PyYAML crashes on lists that are nested too deeply."""
     from callsheet.spec import yaml_reader as yamldoc
     from callsheet.spec import yaml_tree as tree
 
@@ -95,14 +95,14 @@ def _data(path: Path) -> dict[str, Any]:
         documents, problems = [], [error.problem]
     if problems:
         raise ValueError(f"line {problems[0].line}: {problems[0].message}")
-    found = tree.to_data(documents[0].root) if documents else {}
-    if not isinstance(found, dict):
-        raise TypeError("it holds no mapping")
-    return found
+    data = tree.to_data(documents[0].root) if documents else {}
+    if not isinstance(data, dict):
+        raise TypeError("it is not a mapping")
+    return data
 
 
 def _absolute(kind: str, item: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The item with paths that hold from anywhere."""
+    """The item with absolute paths."""
     paths = {key: str(folder.resolve() / item[key]) for key in _PATHS.get(kind, ()) if item.get(key)}
     return dict(item) | paths
 
@@ -122,7 +122,7 @@ def _choose(config: Mapping[str, Any], context: str) -> Access:
         if (name or kind == "cluster") and name not in config[kind]:
             raise UserError(
                 f"the context {wanted!r} names the {kind} {name!r}, which the kubeconfig does not have",
-                fix="mend the kubeconfig, or choose another context with --context",
+                fix="fix the kubeconfig, or choose another context with --context",
             )
     return Access(
         context=wanted,

@@ -1,4 +1,4 @@
-"""Looks at the cluster itself: its nodes and what is free on them, and whether all is there that a run needs."""
+"""The cluster itself: its nodes and what is free on them, and whether it has everything that a run needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from callsheet.errors import CallsheetError
 
 _OLDEST = 29
 """Minor version 1.29: the first with native sidecars and per-index backoff on by default."""
-_OURS = ("kubernetes.io/", "k8s.io/", "beta.kubernetes.io/")
+_BUILT_IN = ("kubernetes.io/", "k8s.io/", "beta.kubernetes.io/")
 
 
 @dataclass(slots=True)
@@ -27,17 +27,17 @@ class Node:
     memory: str
     gpus: int
     gpus_used: int | None
-    """None when we may not look at the pods of others."""
+    """None if you may not list the pods of others."""
     labels: dict[str, str] = field(default_factory=dict)
-    """Without those that Kubernetes itself sets."""
+    """Without those that Kubernetes sets itself."""
     taints: list[str] = field(default_factory=list)
 
 
 def nodes(api: Api) -> list[Node]:
-    """Every node, with what a user needs to write a selector."""
-    found = api.cluster("api/v1/nodes", "list nodes")["items"]
-    used = _gpus_used(api) if any(_gpus(node["status"].get("allocatable")) for node in found) else {}
-    return [_node(node, used) for node in found]
+    """Every node, with what you need to write a selector."""
+    items = api.cluster("api/v1/nodes", "list nodes")["items"]
+    used = _gpus_used(api) if any(_gpus(node["status"].get("allocatable")) for node in items) else {}
+    return [_node(node, used) for node in items]
 
 
 def _node(node: Object, used: dict[str, int] | None) -> Node:
@@ -47,7 +47,7 @@ def _node(node: Object, used: dict[str, int] | None) -> Node:
     labels = {
         key: value
         for key, value in (node["metadata"].get("labels") or {}).items()
-        if not any(mark in key for mark in _OURS)
+        if not any(mark in key for mark in _BUILT_IN)
     }
     taints = [
         f"{taint['key']}{'=' + taint['value'] if taint.get('value') else ''}:{taint['effect']}"
@@ -86,21 +86,21 @@ def _gpus_used(api: Api) -> dict[str, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     good: bool
     said: str
     fix: str = ""
     needed: bool = True
-    """Whether runs fail without it; otherwise it is only worth knowing."""
+    """Whether runs fail without it; otherwise it is only good to know."""
 
 
 def examine(connect: Callable[[], Api]) -> Iterator[Finding]:
-    """Everything that a run needs, in the order in which it would fail; ends at what makes the rest pointless."""
+    """Check everything that a run needs, in the order in which it would fail; ends where the rest would be pointless."""
     try:
         api = connect()
-        version = api.cluster("version", "tell its version")
+        version = api.cluster("version", "read its version")
     except CallsheetError as error:
         yield Finding("cluster", False, error.message, error.fix)
         return
@@ -128,14 +128,14 @@ def examine(connect: Callable[[], Api]) -> Iterator[Finding]:
             "ask the cluster's owner; `callsheet doctor --role` prints the Role that is needed",
         )
     if not missing:
-        yield Finding("rights", True, f"all that is needed in the namespace {api.namespace!r}")
+        yield Finding("rights", True, f"complete in the namespace {api.namespace!r}")
     yield _dns(api)
     yield from _machines(api)
 
 
 def _namespace(api: Api) -> Finding:
     try:
-        api.cluster(f"api/v1/namespaces/{api.namespace}", "look at the namespace")
+        api.cluster(f"api/v1/namespaces/{api.namespace}", "read the namespace")
     except ApiError as error:
         if error.code != 403:
             fix = "choose another one with -n, or create it"
@@ -152,17 +152,17 @@ def _missing_rights(api: Api) -> list[tuple[Right, list[str]]]:
 
 
 def _dns(api: Api) -> Finding:
-    """Replicas find each other by name."""
+    """Replicas reach each other by name."""
     system = api.within("kube-system")
     try:
         slices = system.cluster(
             "apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices",
-            "look at the cluster's DNS",
+            "read the cluster's DNS",
             {"labelSelector": "kubernetes.io/service-name=kube-dns"},
         )["items"]
     except ApiError as error:
         if error.code == 403:
-            return Finding("DNS", True, "not looked at: that needs a right in kube-system", needed=False)
+            return Finding("DNS", True, "not checked: that needs a right in kube-system", needed=False)
         raise
     ready = sum(
         len(endpoint.get("addresses") or [])
@@ -180,15 +180,15 @@ def _dns(api: Api) -> Finding:
 
 def _machines(api: Api) -> Iterator[Finding]:
     try:
-        found = nodes(api)
+        known = nodes(api)
     except ApiError as error:
         if error.code != 403:
             raise
-        yield Finding("nodes", True, "not looked at: the right to list nodes is missing", needed=False)
+        yield Finding("nodes", True, "not checked: the right to list nodes is missing", needed=False)
         return
-    ready = sum(node.ready for node in found)
-    yield Finding("nodes", ready > 0, f"{ready} of {len(found)} ready", "ask the cluster's owner")
-    gpus = sum(node.gpus for node in found)
-    said = f"{gpus} on {sum(node.gpus > 0 for node in found)} nodes" if gpus else "no node offers any"
-    fix = "" if gpus else "roles that ask for GPUs will wait; the nodes need the NVIDIA device plugin"
+    ready = sum(node.ready for node in known)
+    yield Finding("nodes", ready > 0, f"{ready} of {len(known)} ready", "ask the cluster's owner")
+    gpus = sum(node.gpus for node in known)
+    said = f"{gpus} on {sum(node.gpus > 0 for node in known)} nodes" if gpus else "no node has any"
+    fix = "" if gpus else "roles that request GPUs will wait; the nodes need the NVIDIA device plugin"
     yield Finding("GPUs", gpus > 0, said, fix, needed=False)

@@ -1,4 +1,4 @@
-"""Where people reach what an experiment exposes: the address that they can open, once the cluster has given one. Pure."""
+"""The addresses at which people reach what an experiment exposes, once the cluster has assigned them. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from callsheet.backends.kubernetes import names
 
 Object = dict[str, Any]
 _KINDS = {"NodePort": "Service", "LoadBalancer": "Service", "Ingress": "Ingress"}
-"""What gets the address, by the type of the exposure; an endpoint for port-forwarding needs none."""
+"""The kind of object that gets the address; an endpoint for port-forwarding needs none."""
 _ADDRESSES = ("ExternalIP", "ExternalDNS", "InternalIP", "Hostname")
-"""A node's addresses, the one that most people reach first."""
+"""Types of a node's addresses, the most widely reachable first."""
 
 
 @dataclass
 class Exposure:
-    """What the cluster holds for people outside of it."""
+    """What the cluster has to make endpoints reachable from outside."""
 
     objects: dict[tuple[str, str], Object] = field(default_factory=dict)
     """Services and Ingresses by kind and name."""
@@ -27,28 +27,28 @@ class Exposure:
 
 
 def kinds(experiment: Mapping[str, Any]) -> set[str]:
-    """Which objects must be looked at for the addresses."""
+    """The kinds of objects that have the addresses."""
     return {_KINDS[kind] for _, expose in _exposes(experiment) if (kind := _type(expose)) in _KINDS}
 
 
 def on_nodes(experiment: Mapping[str, Any]) -> set[str]:
-    """The roles that are reached at a port of every node."""
+    """The roles that are reached through a port of every node."""
     return {role for role, expose in _exposes(experiment) if _type(expose) == "NodePort"}
 
 
 def node_address(node: Object) -> str:
-    """The node's address for people outside the cluster, as far as the cluster knows one."""
-    known = {found["type"]: found["address"] for found in node["status"].get("addresses") or []}
+    """The node's most widely reachable address; empty if the cluster knows none."""
+    known = {item["type"]: item["address"] for item in node["status"].get("addresses") or []}
     return next((known[kind] for kind in _ADDRESSES if kind in known), "")
 
 
 def addresses(config_map: Object, experiment: Mapping[str, Any], exposure: Exposure) -> dict[str, str]:
     """The address of each exposed endpoint; empty while it has none.
 
-    What is only forwarded to people has the name of its Service, which is good inside the cluster.
+    An endpoint for port-forwarding has the name of its Service, which is valid inside the cluster.
     """
     ports = json.loads(config_map["data"].get(names.ADDRESSES_FILE, "{}")).get("endpoints", {})
-    found = {}
+    result = {}
     for role, expose in _exposes(experiment):
         name, kind = expose["name"], _type(expose)
         if name not in ports:
@@ -56,22 +56,22 @@ def addresses(config_map: Object, experiment: Mapping[str, Any], exposure: Expos
         service, port = names.service(experiment["metadata"]["name"], name), ports[name]["port"]
         target = exposure.objects.get((_KINDS.get(kind, ""), service))
         if kind not in _KINDS:
-            found[name] = f"{service}:{port}"
+            result[name] = f"{service}:{port}"
         elif target is None:
-            found[name] = ""
+            result[name] = ""
         elif kind == "NodePort":
             node = exposure.nodes.get(role, "")
             outer = next(
                 (p["nodePort"] for p in target["spec"].get("ports") or [] if p.get("nodePort")), None
             )
-            found[name] = f"{_host(node)}:{outer}" if node and outer else ""
+            result[name] = f"{_host(node)}:{outer}" if node and outer else ""
         else:
             given = _given(target)
             if kind == "LoadBalancer":
-                found[name] = f"{_host(given)}:{port}" if given else ""
+                result[name] = f"{_host(given)}:{port}" if given else ""
             else:
-                found[name] = f"http://{expose.get('host') or _host(given)}/" if given else ""
-    return found
+                result[name] = f"http://{expose.get('host') or _host(given)}/" if given else ""
+    return result
 
 
 def _exposes(experiment: Mapping[str, Any]) -> Iterator[tuple[str, Object]]:

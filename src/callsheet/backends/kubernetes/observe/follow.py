@@ -19,7 +19,7 @@ from datetime import datetime
 from callsheet.backends.base import LogQuery
 from callsheet.backends.kubernetes.client.api import Api, Object
 from callsheet.backends.kubernetes.client.errors import ApiError, StreamTimeout, Unreachable
-from callsheet.backends.kubernetes.observe.logs import LINE_END, Source, sources, window_of
+from callsheet.backends.kubernetes.observe.logs import LINE_END, LogSource, log_sources, window_of
 from callsheet.backends.kubernetes.observe.reasons import uid
 from callsheet.backends.log_chunks import LogChunk
 
@@ -87,7 +87,7 @@ class LogFollower:
                 except Unreachable:
                     pods = []  # the next look tells
                 else:
-                    for source in sources(pods, self._query):
+                    for source in log_sources(pods, self._query):
                         key = (source.uid, source.container)
                         if key not in known:
                             known.add(key)
@@ -96,7 +96,7 @@ class LogFollower:
                 if not ended:
                     await asyncio.sleep(pause_after(time.monotonic() - began))
 
-    async def _follow(self, source: Source, window: dict[str, str]) -> None:
+    async def _follow(self, source: LogSource, window: dict[str, str]) -> None:
         """Lines of one container from its start to its pod's end, each once."""
         decoder = LogDecoder()
         silent_since: float | None = None
@@ -131,13 +131,13 @@ class LogFollower:
                     return
             await asyncio.sleep(_RETRY)
 
-    async def _hand_over(self, source: Source, text: bytes) -> None:
+    async def _hand_over(self, source: LogSource, text: bytes) -> None:
         if text:
             while self._queue.qsize() >= _MAX_QUEUED:
                 await asyncio.sleep(_HELD_BACK)
             self._queue.put(source.chunk(text))
 
-    async def _has_ended(self, source: Source) -> bool:
+    async def _has_ended(self, source: LogSource) -> bool:
         """Whether nothing more can come. If that is unknown, no: then the log is read again from the last line."""
         try:
             pod = await self._api.client.get("Pod", source.pod)

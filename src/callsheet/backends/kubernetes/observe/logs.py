@@ -1,4 +1,4 @@
-"""The output of many pods: which containers are asked for, and what they have written so far."""
+"""The output of many pods: which containers are selected, and what they have written so far."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GONE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LogSource:
     """One container of one pod."""
 
     pod: str
@@ -37,9 +37,9 @@ class Source:
         return LogChunk.decode(self.role, self.index, self.container, data)
 
 
-def sources(pods: Iterable[Object], query: LogQuery) -> list[Source]:
-    """The containers that are asked for and have begun, by role, index and age."""
-    found = []
+def log_sources(pods: Iterable[Object], query: LogQuery) -> list[LogSource]:
+    """The selected containers that have started, by role, index and age."""
+    chosen = []
     for pod in sorted(pods, key=lambda pod: pod["metadata"].get("creationTimestamp") or ""):
         role, index = role_of(pod), index_of(pod)
         if index is None:
@@ -47,11 +47,11 @@ def sources(pods: Iterable[Object], query: LogQuery) -> list[Source]:
         for container in containers_of(pod["status"]):
             name = container["name"]
             state = container.get("state") or {}
-            begun = "running" in state or "terminated" in state or container.get("restartCount")
-            if begun and query.wants(role, index, name):
+            started = "running" in state or "terminated" in state or container.get("restartCount")
+            if started and query.wants(role, index, name):
                 restarts = int(container.get("restartCount", 0))
-                found.append(Source(pod["metadata"]["name"], uid(pod), role, index, name, restarts))
-    return sorted(found, key=lambda source: (source.role, source.index))
+                chosen.append(LogSource(pod["metadata"]["name"], uid(pod), role, index, name, restarts))
+    return sorted(chosen, key=lambda source: (source.role, source.index))
 
 
 def read_once(
@@ -59,17 +59,17 @@ def read_once(
 ) -> Iterator[LogChunk]:
     """What the chosen containers have written so far, those of earlier pods of a replica first.
 
-    Replicas whose log no node has any more are put into `gone`.
+    Replicas whose log no node has any more are added to `gone`.
     """
-    groups: dict[tuple[str, int, str], list[Source]] = {}
-    for source in sources(pods, query):
+    groups: dict[tuple[str, int, str], list[LogSource]] = {}
+    for source in log_sources(pods, query):
         groups.setdefault((source.role, source.index, source.container), []).append(source)
     for group in groups.values():
         chunks = (chunk for source in group for chunk in _whole(api, source, query, gone))
         yield from last_lines(chunks, query.tail)
 
 
-def _whole(api: Api, source: Source, query: LogQuery, gone: set[tuple[str, int]]) -> Iterator[LogChunk]:
+def _whole(api: Api, source: LogSource, query: LogQuery, gone: set[tuple[str, int]]) -> Iterator[LogChunk]:
     params = {"container": source.container} | window_of(query)
     for previous in (True, False) if source.restarts else (False,):
         wanted = params | ({"previous": "true"} if previous else {})
@@ -82,12 +82,12 @@ def _whole(api: Api, source: Source, query: LogQuery, gone: set[tuple[str, int]]
         except ApiError as error:
             if error.code == 404:
                 gone.add((source.role, source.index))
-            elif error.code != 400:  # not begun
+            elif error.code != 400:  # not started
                 raise
 
 
 def window_of(query: LogQuery) -> dict[str, str]:
-    """The API's words for "only the last lines" and "only since"."""
+    """The query parameters for "only the last lines" and "only since"."""
     params = {}
     if query.tail is not None:
         params["tailLines"] = str(query.tail)

@@ -1,4 +1,4 @@
-"""Why a replica waits or ended, in one line that a person understands. Pure: from pods and events to words."""
+"""Why a replica waits or ended, in one plain sentence. Pure: from pods and events to text."""
 
 from __future__ import annotations
 
@@ -22,33 +22,31 @@ _CLAIM = re.compile(r'persistentvolumeclaim "(?P<name>[^"]+)" not found')
 
 
 def waiting(pod: Object, events: Sequence[Object] = ()) -> str:
-    """Why a pod is not ready; empty when nothing is known to stand in its way."""
+    """Why a pod is not ready; empty if no reason is known."""
     status = pod.get("status", {})
     for condition in status.get("conditions") or []:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return unschedulable(condition.get("message", ""), pod)
     containers = containers_of(status)
     for container in containers:
-        said = _container_waits(container)
-        if said:
-            return said
-    told = [event for event in events if (event.get("involvedObject") or {}).get("uid") == uid(pod)]
-    blocked = [event for event in told if event.get("reason", "").startswith("Failed")]
+        if reason := _waiting_container(container):
+            return reason
+    blocked = [event for event in _about(uid(pod), events) if event.get("reason", "").startswith("Failed")]
     if status.get("phase") == "Pending" and blocked:
         return shorten(blocked[-1].get("message", ""))
     if status.get("phase") == "Pending":
-        return "its containers are being made" if containers else "it waits for a node"
+        return "its containers are being created" if containers else "it is waiting for a node"
     if status.get("phase") == "Running" and _node_is_lost(status):
         return f"its node {pod['spec'].get('nodeName', '')} does not answer"
-    silent = [container["name"] for container in containers if _runs(container) and not container["ready"]]
-    if silent:
-        which = f"{silent[0]}: " if len(containers) > 1 else ""
-        return f"{which}its readiness probe has not answered yes yet"
+    unready = [container["name"] for container in containers if _runs(container) and not container["ready"]]
+    if unready:
+        which = f"{unready[0]}: " if len(containers) > 1 else ""
+        return f"{which}its readiness probe has not passed yet"
     return ""
 
 
 def unschedulable(message: str, pod: Object) -> str:
-    """The scheduler's message in words."""
+    """The scheduler's message as a sentence."""
     claim = _CLAIM.search(message)
     if claim:
         return f"there is no persistent volume claim {claim['name']!r} in its namespace"
@@ -59,22 +57,22 @@ def unschedulable(message: str, pod: Object) -> str:
             if claims
             else "its volume claim is not bound"
         )
-    found = _NODES.match(message)
-    if not found:
-        return f"no node fits: {shorten(message)}" if message else "it waits for a node"
-    parts = [part for part in map(_PART.match, found["why"].split(", ")) if part]
-    reasons = [(int(part["count"]), _node_lacks(part["what"])) for part in parts]
+    nodes = _NODES.match(message)
+    if not nodes:
+        return f"no node fits: {shorten(message)}" if message else "it is waiting for a node"
+    parts = [part for part in map(_PART.match, nodes["why"].split(", ")) if part]
+    reasons = [(int(part["count"]), _mismatch(part["what"])) for part in parts]
     gpu = _gpus(pod)
-    if reasons and gpu and all("GPU" in words for _, words in reasons):
-        asked = "a GPU" if gpu == 1 else f"{gpu} GPUs"
-        return f"no node has {asked} free for it ({found['all']} nodes looked at)"
+    if reasons and gpu and all("GPU" in reason for _, reason in reasons):
+        wanted = "a GPU" if gpu == 1 else f"{gpu} GPUs"
+        return f"no node has {wanted} free for it ({nodes['all']} nodes checked)"
     if not reasons:
-        return f"no node fits: {shorten(found['why'])}"
-    shown = "; ".join(f"{count} {words}" for count, words in reasons)
-    return f"no node fits; of {found['all']}: {shown}"
+        return f"no node fits: {shorten(nodes['why'])}"
+    shown = "; ".join(f"{count} {reason}" for count, reason in reasons)
+    return f"no node fits; of {nodes['all']}: {shown}"
 
 
-def _node_lacks(what: str) -> str:
+def _mismatch(what: str) -> str:
     if what.startswith("Insufficient "):
         resource = what.removeprefix("Insufficient ")
         return (
@@ -94,37 +92,37 @@ def _node_lacks(what: str) -> str:
     return what.replace("node(s) ", "")
 
 
-def _container_waits(container: Object) -> str:
+def _waiting_container(container: Object) -> str:
     state = (container.get("state") or {}).get("waiting") or {}
     reason, message = state.get("reason", ""), state.get("message", "")
     if reason in _IMAGE:
         image = container["image"]
-        return f"the image {image!r} cannot be pulled: {_image_trouble(reason, message)}{_remedy(image)}"
+        return f"the image {image!r} cannot be pulled: {_pull_error(reason, message)}{_image_hint(image)}"
     if reason == "CrashLoopBackOff":
-        return f"{container['name']} keeps ending ({ended(container)}) and is started again after a pause"
+        return f"{container['name']} keeps ending ({ended(container)}) and is restarted after a delay"
     if reason in _CONFIG:
         return f"{container['name']} cannot be started: {shorten(message)}"
     return ""
 
 
-def _image_trouble(reason: str, message: str) -> str:
+def _pull_error(reason: str, message: str) -> str:
     low = message.lower()
     if reason == "InvalidImageName":
         return "that is not the name of an image"
     if reason == "ErrImageNeverPull":
         return "it is not on the node and its imagePullPolicy is Never"
-    for words, said in (
+    for words, reason_text in (
         (("unauthorized", "authentication", "denied", "forbidden"), "the registry wants credentials (see imagePullSecrets)"),
         (("not found", "manifest unknown", "does not exist"), "the registry does not have it"),
         (("no such host", "dial tcp", "timeout", "connection refused", "eof"), "its registry does not answer"),
     ):  # fmt: skip
         if any(word in low for word in words):
-            return said
+            return reason_text
     return shorten(message) or "the node gave no reason"
 
 
-def _remedy(image: str) -> str:
-    """Our own images are in no registry before somebody has put them there."""
+def _image_hint(image: str) -> str:
+    """Our own images are in no registry until somebody pushes them."""
     ours = image.rpartition("/")[2].partition(":")[0] in (contract.IMAGE, contract.LEARNER_IMAGE)
     return "; how to build it and push it to your registry: docs/how-to/images.md" if ours else ""
 
@@ -133,13 +131,13 @@ def ended(container: Object, limit: str = "") -> str:
     """How a container last ended."""
     state = terminated(container)
     if not state:
-        return "no trace of how"
+        return "for an unknown reason"
     code = int(state.get("exitCode", 0))
     reason = state.get("reason", "")
     if reason == "OOMKilled":
         return f"killed for using more memory than its limit{f' of {limit}' if limit else ''}"
     if reason in _NOT_STARTED:
-        return f"its program could not be started: {_start_trouble(state.get('message', ''))}"
+        return f"its program could not be started: {_start_error(state.get('message', ''))}"
     if code > 128:
         try:
             return f"killed by {signal.Signals(code - 128).name}"
@@ -148,13 +146,13 @@ def ended(container: Object, limit: str = "") -> str:
     return f"exit code {code}"
 
 
-def _start_trouble(message: str) -> str:
-    found = re.search(r'exec: \\?"(?P<name>[^"\\]+)\\?": (?P<why>[^"\n]+)', message)
-    return f"{found['name']}: {found['why'].split(':')[0].strip()}" if found else shorten(message)
+def _start_error(message: str) -> str:
+    match = re.search(r'exec: \\?"(?P<name>[^"\\]+)\\?": (?P<why>[^"\n]+)', message)
+    return f"{match['name']}: {match['why'].split(':')[0].strip()}" if match else shorten(message)
 
 
 def terminated(container: Object) -> Object:
-    """How the container ended now or the last time; empty when it never did."""
+    """How the container ended now or the last time; empty if it never did."""
     for key in ("state", "lastState"):
         state: Object | None = (container.get(key) or {}).get("terminated")
         if state:
@@ -170,9 +168,8 @@ def exit_code(state: Object) -> int:
 
 
 def cannot_create(events: Iterable[Object], owner: str) -> str:
-    """Why a Job or StatefulSet cannot make its pods."""
-    told = [event for event in events if (event.get("involvedObject") or {}).get("uid") == owner]
-    blocked = [event for event in told if event.get("reason") == "FailedCreate"]
+    """Why a Job or StatefulSet cannot create its pods."""
+    blocked = [event for event in _about(owner, events) if event.get("reason") == "FailedCreate"]
     if not blocked:
         return ""
     newest = max(blocked, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
@@ -180,14 +177,18 @@ def cannot_create(events: Iterable[Object], owner: str) -> str:
     return explain_limit(message) or shorten(message)
 
 
+def _about(owner: str, events: Iterable[Object]) -> list[Object]:
+    return [event for event in events if (event.get("involvedObject") or {}).get("uid") == owner]
+
+
 def containers_of(status: Object) -> list[Object]:
-    """Statuses of all containers, those beside the main one last."""
+    """Statuses of all containers, sidecars last."""
     return [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]
 
 
-def uid(found: Object) -> str:
-    """The object's own id."""
-    return str(found["metadata"].get("uid", ""))
+def uid(item: Object) -> str:
+    """The object's uid."""
+    return str(item["metadata"].get("uid", ""))
 
 
 def shorten(text: str, length: int = 200) -> str:
@@ -197,7 +198,7 @@ def shorten(text: str, length: int = 200) -> str:
 
 
 def _node_is_lost(status: Object) -> bool:
-    """The cluster takes a pod's readiness away when it has not heard from its node for a while."""
+    """The cluster marks a pod as not ready when its node has been silent for a while."""
     conditions = {c["type"]: c for c in status.get("conditions") or []}
     ready, containers = conditions.get("Ready", {}), conditions.get("ContainersReady", {})
     return bool(ready.get("status") == "False" and containers.get("status") == "True")

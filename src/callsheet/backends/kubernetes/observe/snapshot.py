@@ -1,4 +1,4 @@
-"""Looks at the cluster: everything of one experiment, or the ConfigMaps of all."""
+"""Reads the cluster: everything of one experiment, or of all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KINDS = ("Job", "StatefulSet", "Pod")
 
 
 def find_config_map(api: Api, experiment: str) -> Object | None:
-    """The experiment's ConfigMap; None when there is none of ours."""
+    """The experiment's ConfigMap; None if there is none of ours."""
     config_map = api.get("ConfigMap", names.config_map(experiment))
     if config_map is None or names.EXPERIMENT_FILE not in (config_map.get("data") or {}):
         return None
@@ -25,7 +25,7 @@ def find_config_map(api: Api, experiment: str) -> Object | None:
 
 
 def observe_all(api: Api, *, everywhere: bool = False) -> list[Observed]:
-    """Every experiment in the namespace, or in all of them, with four questions in all where nothing is exposed."""
+    """Every experiment in the namespace, or in all of them, with four requests if nothing is exposed."""
     labels = {names.MANAGED_BY: names.MANAGER}
     namespace = EVERYWHERE if everywhere else ""
 
@@ -33,29 +33,29 @@ def observe_all(api: Api, *, everywhere: bool = False) -> list[Observed]:
         return parallel(lambda kind: api.objects(kind, labels, namespace=namespace), kinds)
 
     maps, *others = listed(("ConfigMap", *_KINDS))
-    found = []
+    experiments = []
     for config_map in maps:
         if names.EXPERIMENT_FILE in (config_map.get("data") or {}):
             mine = [[item for item in items if _place(item) == _place(config_map)] for items in others]
-            found.append(_observed(config_map, *mine))
-    kinds = sorted({kind for observed in found for kind in exposed.kinds(observed.experiment)})
+            experiments.append(_observed(config_map, *mine))
+    kinds = sorted({kind for observed in experiments for kind in exposed.kinds(observed.experiment)})
     for kind, items in zip(kinds, listed(kinds), strict=True):
-        for observed in found:
+        for observed in experiments:
             _add_exposure(
                 observed, kind, [item for item in items if _place(item) == _place(observed.config_map)]
             )
-    for observed in found:
+    for observed in experiments:
         _add_nodes(api, observed)
-    return found
+    return experiments
 
 
-def _place(found: Object) -> tuple[str, str]:
-    metadata = found["metadata"]
+def _place(item: Object) -> tuple[str, str]:
+    metadata = item["metadata"]
     return metadata.get("namespace", ""), (metadata.get("labels") or {}).get(names.EXPERIMENT, "")
 
 
 def observe(api: Api, experiment: str, *, events: bool = True, config_map: Object | None = None) -> Observed:
-    """Everything of one experiment now; warnings are asked for only when something waits."""
+    """Everything of one experiment now; warnings are read only if something waits."""
     config_map = config_map or find_config_map(api, experiment)
     if config_map is None:
         raise UserError(
@@ -75,7 +75,7 @@ def observe(api: Api, experiment: str, *, events: bool = True, config_map: Objec
 
 
 def _observed(config_map: Object, jobs: list[Object], sets: list[Object], pods: list[Object]) -> Observed:
-    workloads = {found["metadata"]["labels"][names.ROLE]: found for found in (*jobs, *sets)}
+    workloads = {item["metadata"]["labels"][names.ROLE]: item for item in (*jobs, *sets)}
     observed = Observed(config_map, workloads, pods)
     observed.pods = [pod for pod in pods if pod["metadata"]["labels"].get(names.RUN) == observed.run]
     return observed
@@ -96,7 +96,7 @@ def _node_of(api: Api, observed: Observed, role: str) -> str:
     if pod is None:
         return ""
     try:
-        node = api.cluster(f"api/v1/nodes/{pod['spec']['nodeName']}", "look at a node")
+        node = api.cluster(f"api/v1/nodes/{pod['spec']['nodeName']}", "read a node")
     except ApiError:  # without that right: what the pod knows of its node, good inside the cluster's network
         return str(pod["status"].get("hostIP", ""))
     return exposed.node_address(node)
@@ -113,8 +113,8 @@ def _warnings(api: Api) -> list[Object]:
 
 def _wanted(workloads: dict[str, Object]) -> int:
     return sum(
-        int(found["spec"].get("completions") or found["spec"].get("replicas") or 0)
-        for found in workloads.values()
+        int(item["spec"].get("completions") or item["spec"].get("replicas") or 0)
+        for item in workloads.values()
     )
 
 

@@ -172,7 +172,7 @@ class ReplicaRun:
                 which = f"{container.plan.name}: " if len(self.containers) > 1 else ""
                 if container.plan.probe:
                     why = f": {container.probe_failure}" if container.probe_failure else ""
-                    return f"{which}its readiness probe has not answered yes yet {waited}{why}"
+                    return f"{which}its readiness probe has not passed yet {waited}{why}"
                 silent = self.host.ports.silent(container)
                 ports = ", ".join(
                     f"{port} ({name})" for name, port in container.ports.items() if port in silent
