@@ -22,11 +22,11 @@ from callsheet.runtime import Context, TrajectoryReader
 with Context.from_env() as ctx, TrajectoryReader(ctx, "trajectories") as reader:
     for _ in range(10):
         batch = reader.read(20, timeout=180)
-    wires = [peer.wire for peer in reader._listener.peers]
+    transports = [peer.transport for peer in reader._listener.peers]
     print(json.dumps({
         "bytes": reader.counts()["bytes"],
-        "by_memory": [wire.by_memory for wire in wires],
-        "on_socket": [getattr(wire, "bytes_on_socket", 0) for wire in wires],
+        "by_memory": [transport.shared_memory for transport in transports],
+        "on_socket": [getattr(transport, "bytes_on_socket", 0) for transport in transports],
         "sum": float(batch["x"].sum()),
     }))
 """

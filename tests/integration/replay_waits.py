@@ -28,7 +28,7 @@ def serves_replay(*, durable: bool = False, **table: Any) -> Callable[[Side], No
         side.say(server.address)
         while not side.heard():
             server.step(0.01)
-        server.listener.settle()
+        server.listener.flush_releases()
         side.say("served")
 
     return serve

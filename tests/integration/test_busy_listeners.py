@@ -8,16 +8,16 @@ import time
 import pytest
 
 from callsheet.runtime.context import Context
-from callsheet.runtime.link import shm_handshake as door
-from callsheet.runtime.link.endpoint_handler import Pattern
+from callsheet.runtime.link import shm_handshake
+from callsheet.runtime.link.endpoint_handler import EndpointHandler
 from callsheet.runtime.link.link import Link, TimedOut
 from callsheet.runtime.link.listener import Listener
 
 
 def test_a_listener_that_turns_away_after_its_welcome_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "_GREETING", 0.0)
+    monkeypatch.setattr(shm_handshake, "_UPGRADE_GRACE", 0.0)
     with Context(addresses={"e": "127.0.0.1:0"}, plaintext=True, role="learner") as busy:
-        listener = Listener(busy, "e", Pattern("test"))
+        listener = Listener(busy, "e", EndpointHandler("test"))
         with Context(addresses={"e": listener.address}, plaintext=True, role="actor") as context:
             link = Link(context, "e", "test")
             while not listener.peers:
@@ -29,15 +29,17 @@ def test_a_listener_that_turns_away_after_its_welcome_is_waited_for(monkeypatch:
             assert time.monotonic() - begun < 3
             while not link.try_connect(0.01):
                 listener.poll(0.01)
-            assert link.by_memory
+            assert link.shared_memory
             link.close()
         listener.close()
 
 
 def test_one_short_look_is_enough_to_welcome_a_link(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "_GREETING", 5.0)  # at most; a busy machine is slow to shake hands
+    monkeypatch.setattr(
+        shm_handshake, "_UPGRADE_GRACE", 5.0
+    )  # at most; a busy machine is slow to shake hands
     with Context(addresses={"e": "127.0.0.1:0"}, plaintext=True, role="learner") as busy:
-        listener = Listener(busy, "e", Pattern("test"))
+        listener = Listener(busy, "e", EndpointHandler("test"))
         with Context(addresses={"e": listener.address}, plaintext=True, role="actor") as context:
             link = Link(context, "e", "test")
             thread = threading.Thread(target=link.connect, args=(10,))
@@ -45,6 +47,6 @@ def test_one_short_look_is_enough_to_welcome_a_link(monkeypatch: pytest.MonkeyPa
             while not listener.peers:
                 listener.poll(0.001)  # returns when the one who was welcomed is in
             thread.join(10)
-            assert link.by_memory
+            assert link.shared_memory
             link.close()
         listener.close()

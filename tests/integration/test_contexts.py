@@ -23,12 +23,12 @@ from callsheet.runtime.context import Context
 from callsheet.runtime.keys import Keys
 from callsheet.runtime.link.link import Link
 from callsheet.runtime.link.listener import Listener
-from callsheet.runtime.link.endpoint_handler import Pattern
+from callsheet.runtime.link.endpoint_handler import EndpointHandler
 
 def forget() -> int:
     options = dict(keys=Keys(b"k" * 32), plaintext=sys.argv[1] == "plaintext", memory=False)
     here = Context(addresses={"e": "127.0.0.1:0"}, **options)
-    listener = Listener(here, "e", Pattern("test"))
+    listener = Listener(here, "e", EndpointHandler("test"))
     link = Link(Context(addresses={"e": listener.address}, role="a", **options), "e", "test")
     while not link.try_connect():
         listener.poll(0.01)
@@ -51,7 +51,7 @@ def test_a_context_that_is_forgotten_gives_its_port_back_and_says_so(kind: str) 
         [sys.executable, "-W", "always", "-c", FORGOTTEN, kind], capture_output=True, text=True, timeout=60
     )
     assert done.stdout == "free\n", done.stderr
-    assert done.stderr.count("a Context was dropped while it was open: use `with`, or close() it") == 2
+    assert done.stderr.count("a Context was garbage-collected while open: use `with`, or call close()") == 2
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from callsheet.runtime.parameters import ParameterServer
 from callsheet.runtime.parameters import protocol as parameter_words
 from callsheet.runtime.parameters.protocol import Version
 from callsheet.runtime.replay import Table
-from callsheet.runtime.replay import protocol as replay_words
+from callsheet.runtime.replay import protocol as replay_protocol
 from callsheet.runtime.replay.config import PRIORITY, insert_schema
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stream.sender import ITEMS
@@ -34,7 +34,7 @@ from tools.fuzz.services import ASKED, ITEM, SERVERS, Client, Server
 
 WRITTEN = Schema.of(ITEM)
 INSERTED = insert_schema(WRITTEN)
-WANT = replay_words.encode(replay_words.Want(replay_words.WRITE, "replay"))
+WANT = replay_protocol.encode(replay_protocol.Want(replay_protocol.WRITE, "replay"))
 SAID: dict[str, dict[str, Any]] = {
     "trajectories": {"schema": WRITTEN.encoded},
     "replay": {"schema": INSERTED.encoded, "body": WANT},
@@ -139,7 +139,7 @@ def test_a_first_hello_that_is_followed_by_nothing_decides_for_nobody(kind: str)
 
 def flood_network(peer: Peer, kind: str) -> None:
     schema = SCHEMAS.get(kind, WRITTEN)
-    payload = bytes(m.LARGEST_PART)
+    payload = bytes(m.MAX_PART_BYTES)
     for number in range(1, 600):
         head = m.encode_data(m.Header(ITEMS, schema.hash, 1, number, body=b"\0"), number % 8, len(payload))
         peer.send(head, payload, patience=1.0)
@@ -153,7 +153,7 @@ def flood_memory(peer: Peer, kind: str) -> None:
         for number in range(1, 20_000):
             header = m.Header(ITEMS, schema.hash, 1, number, body=b"\0")
             fresh = number == 1
-            message = m.encode_data(header, 0, size, flags=m.FRESH if fresh else 0)
+            message = m.encode_data(header, 0, size, flags=m.NEW_BLOCK if fresh else 0)
             if not peer.send_memory(message, [fd] if fresh else None):
                 return
     finally:
@@ -215,9 +215,9 @@ def test_a_priority_that_changes_after_it_was_checked_changes_nothing() -> None:
         replay_context("memory", shard.address, role="intruder") as ctx,
         replay_context("memory", shard.address, role="learner") as there,
     ):
-        writer = Link(ctx, "replay", replay_words.PATTERN, schema=sent, body=lambda: WANT)
-        want = replay_words.encode(replay_words.Want(replay_words.TO_SAMPLE, "replay"))
-        sampler = Link(there, "replay", replay_words.PATTERN, body=lambda: want)
+        writer = Link(ctx, "replay", replay_protocol.SERVICE, schema=sent, hello_body=lambda: WANT)
+        want = replay_protocol.encode(replay_protocol.Want(replay_protocol.TO_SAMPLE, "replay"))
+        sampler = Link(there, "replay", replay_protocol.SERVICE, hello_body=lambda: want)
         writer.connect(10)
         sampler.connect(10)
         layout = sent.layout(4)
@@ -230,7 +230,7 @@ def test_a_priority_that_changes_after_it_was_checked_changes_nothing() -> None:
         assert inserted < 4
         priorities[:] = [-1.0, np.nan, np.inf, -np.inf]
         for number in range(1, 5):
-            sampler.tell(m.Header(replay_words.SAMPLE, 0, 1, number))
+            sampler.send(m.Header(replay_protocol.SAMPLE, 0, 1, number))
         until(lambda: shard.server.table().counts.inserted == 4)
         assert shard.server.table().mass == pytest.approx(4.0)
         assert shard.is_alive()
@@ -252,7 +252,7 @@ def test_ever_new_names_on_one_connection_are_one_link(way: str) -> None:
                 while isinstance(answer, m.Refusal):  # of the bad items before
                     found = peer.receive(10)
                     assert found is not None
-                    answer = m.welcome_of(found[1]) if found[0] == m.WELCOME else answer
+                    answer = m.decode_welcome(found[1]) if found[0] == m.WELCOME else answer
                 assert isinstance(answer, m.Welcome)
                 if way == "memory":
                     old = peer.memory
@@ -261,8 +261,8 @@ def test_ever_new_names_on_one_connection_are_one_link(way: str) -> None:
                         old.close()
                 elif number % 2:
                     peer.send(bad, bytes(size))
-            until(lambda: listener.links <= 1)
-        until(lambda: listener.links == 0)
+            until(lambda: listener.link_count <= 1)
+        until(lambda: listener.link_count == 0)
         assert not any(ledger.names), "nothing was taken from any of them"
 
 
@@ -307,7 +307,7 @@ def test_a_block_of_huge_pages_is_not_taken(server: Server) -> None:
         answer = peer.hello(hello(server.kind, **(SAID[server.kind] or {"schema": WRITTEN.encoded})))
         assert isinstance(answer, m.Welcome)
         assert peer.enter(answer)
-        peer.send_memory(m.encode_data(m.Header(1, body=b"\0"), 0, 64, flags=m.FRESH), [fd])
+        peer.send_memory(m.encode_data(m.Header(1, body=b"\0"), 0, 64, flags=m.NEW_BLOCK), [fd])
         until(lambda: not peer.drain())
     os.close(fd)
     lives(server)
@@ -334,7 +334,7 @@ def test_a_connection_that_breaks_with_messages_nobody_has_taken_yet_ends_no_pro
         assert busy.stdout is not None
         with Peer(busy.stdout.readline().strip()) as peer:
             for _ in range(5000):  # many more than ZeroMQ takes for somebody who does not ask for them
-                peer.send(m.encode(m.ALIVE), patience=1.0)
+                peer.send(m.encode(m.KEEPALIVE), patience=1.0)
         with pytest.raises(subprocess.TimeoutExpired):
             busy.wait(3)  # three signs of life
         busy.stdin.write("\n")

@@ -20,7 +20,7 @@ def test_a_peer_that_dies_before_its_welcome_is_not_waited_for() -> None:
             link.try_connect(0.0)
             dying.accept()[0].close()
             begun = time.monotonic()
-            while link._dialler.under_way:
+            while link._connector.in_progress:
                 link.try_connect(0.0)
                 assert time.monotonic() - begun < 2
                 time.sleep(0.005)

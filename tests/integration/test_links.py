@@ -27,10 +27,10 @@ from callsheet.runtime.context import Context
 from callsheet.runtime.keys import Keys
 from callsheet.runtime.link import protocol as m
 from callsheet.runtime.link.connector import Refused
-from callsheet.runtime.link.endpoint_handler import Pattern, Refuse
+from callsheet.runtime.link.endpoint_handler import EndpointHandler, RefuseLink
 from callsheet.runtime.link.link import Link, TimedOut
 from callsheet.runtime.link.listener import Listener
-from callsheet.runtime.link.shm_handshake import Entry, host_identity
+from callsheet.runtime.link.shm_handshake import ShmHandshakeClient, host_identity
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Stopping
 
@@ -43,10 +43,14 @@ class Echo(threading.Thread):
     """A listener in a thread that collects what comes and gives it back."""
 
     def __init__(
-        self, context: Context, pattern: Pattern | None = None, window: int = 4, schema: Schema = SCHEMA
+        self,
+        context: Context,
+        handler: EndpointHandler | None = None,
+        window: int = 4,
+        schema: Schema = SCHEMA,
     ) -> None:
         super().__init__(daemon=True)
-        self.listener = Listener(context, "e", pattern or Pattern("test"), window=window)
+        self.listener = Listener(context, "e", handler or EndpointHandler("test"), window=window)
         self.address = self.listener.address
         self.seen: list[tuple[str, int, dict[str, np.ndarray]]] = []
         self.held = threading.Event()
@@ -64,7 +68,7 @@ class Echo(threading.Thread):
                     try:
                         arrays = {k: v.copy() for k, v in frame.arrays(self._schema).items()}
                     except m.BadMessage as error:
-                        self.listener.expel(frame.peer, str(error))
+                        self.listener.protocol_error(frame.peer, str(error))
                         continue
                     self.seen.append((frame.peer.name, frame.header.sequence, arrays))
                     frame.release()
@@ -118,7 +122,7 @@ def test_arrays_arrive_as_they_were_sent(kind: str) -> None:
             for sequence in range(50):
                 send(link, sequence)
             assert link.drain(5)
-            assert link.by_memory is (kind == "memory")
+            assert link.shared_memory is (kind == "memory")
             link.close()
         assert [(name, number) for name, number, _ in server.seen] == [
             ("actor/3/actor", n) for n in range(50)
@@ -156,7 +160,7 @@ def test_a_slow_listener_makes_its_links_wait(kind: str) -> None:
             send(link, sequence)
         with pytest.raises(TimedOut):
             send(link, 4, timeout=0.5)
-        assert link.flying == 3
+        assert link.in_flight == 3
         server.held.set()
         assert link.drain(5)
         assert len(server.seen) == 4
@@ -195,7 +199,9 @@ def test_a_client_key_that_is_not_the_runs_is_turned_away_by_name(caplog: pytest
         dealer.curve_publickey, dealer.curve_secretkey = zmq.curve_keypair()
         dealer.curve_serverkey = keys.listener[0]
         dealer.connect(f"tcp://{server.address}")
-        dealer.send(m.encode(m.HELLO, m.Hello(m.PROTOCOL, m.OLDEST, "by-hand", "test", "thief", 1, "")))
+        dealer.send(
+            m.encode(m.HELLO, m.Hello(m.PROTOCOL, m.OLDEST_PROTOCOL, "by-hand", "test", "thief", 1, ""))
+        )
         deadline = time.monotonic() + 5
         while context.sockets.refused == 0 and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -222,14 +228,14 @@ def test_another_schema_is_refused_and_both_sides_say_the_difference(
 ) -> None:
     def accept(hello: m.Hello, schema: Schema | None) -> bytes:
         if schema != SCHEMA:
-            raise Refuse(
+            raise RefuseLink(
                 f"its arrays are not the agreed ones: {SCHEMA.difference(schema or SCHEMA)}", schema=SCHEMA
             )
         return b""
 
     other = Schema.of({"obs": np.zeros((3, 5), "f4"), "done": ARRAYS["done"]})
     with (
-        echo(make(kind), pattern=Pattern("test", accept)) as server,
+        echo(make(kind), handler=EndpointHandler("test", accept)) as server,
         make(kind, role="a", address=server.address) as context,
         pytest.raises(Refused) as caught,
     ):
@@ -242,7 +248,7 @@ def test_another_schema_is_refused_and_both_sides_say_the_difference(
 
 
 @pytest.mark.parametrize(
-    ("oldest", "newest"), [(m.PROTOCOL + 1, m.PROTOCOL + 2), (m.OLDEST - 1, m.OLDEST - 1)]
+    ("oldest", "newest"), [(m.PROTOCOL + 1, m.PROTOCOL + 2), (m.OLDEST_PROTOCOL - 1, m.OLDEST_PROTOCOL - 1)]
 )
 def test_versions_that_have_no_protocol_in_common_say_so(oldest: int, newest: int) -> None:
     with echo(make("network")) as server, zmq.Context() as other:
@@ -253,26 +259,26 @@ def test_versions_that_have_no_protocol_in_common_say_so(oldest: int, newest: in
         assert dealer.poll(5000)
         answer = dealer.recv()
         dealer.close(0)
-        assert m.split(answer)[0] == m.REFUSAL
-        assert f"versions {oldest} to {newest} of the protocol" in m.refusal_of(answer).reason
+        assert m.decode_prefix(answer)[0] == m.REFUSAL
+        assert f"versions {oldest} to {newest} of the protocol" in m.decode_refusal(answer).reason
 
 
 def enter(welcome: m.Welcome) -> None:
-    entry = Entry(welcome.socket, welcome.token)
+    handshake = ShmHandshakeClient(welcome.socket, welcome.token)
     try:
-        while not entry.step():
-            entry.wait(5)
+        while not handshake.advance():
+            handshake.wait(5)
     finally:
-        entry.close()
+        handshake.close()
 
 
 def test_what_was_said_at_the_door_cannot_be_said_again() -> None:
     """Memory is had by a proof of the welcome, made for one challenge."""
     with echo(make("memory")) as server, make("memory", role="a", address=server.address) as context:
         welcomes: list[m.Welcome] = []
-        link = Link(context, "e", "test", schema=SCHEMA, on_up=welcomes.append)
+        link = Link(context, "e", "test", schema=SCHEMA, on_connect=welcomes.append)
         link.connect(5)
-        assert link.by_memory
+        assert link.shared_memory
         (welcome,) = welcomes
         with pytest.raises(OSError, match="turned the link away"):
             enter(welcome)
@@ -296,7 +302,7 @@ def test_strangers_who_knock_until_no_descriptor_is_left_do_not_end_a_listener()
         echo_process("memory") as (process, address),
         make("memory", role="a", address=address) as context,
     ):
-        link = Link(context, "e", "test", schema=SCHEMA, on_up=welcomes.append)
+        link = Link(context, "e", "test", schema=SCHEMA, on_connect=welcomes.append)
         send(link, 0)
         assert link.drain(10)
         taken = len(os.listdir(f"/proc/{process.pid}/fd"))
@@ -312,11 +318,11 @@ def test_strangers_who_knock_until_no_descriptor_is_left_do_not_end_a_listener()
 
 def test_an_address_that_is_none_is_told_on_both_sides() -> None:
     with make("network", address="nowhere") as context:
-        with pytest.raises(UserError, match="'nowhere' is no address to connect to") as told:
+        with pytest.raises(UserError, match="cannot connect to 'nowhere'") as told:
             Link(context, "e", "test").connect(5)
         assert told.value.fix == "write host:port"
         with pytest.raises(UserError, match="cannot listen on nowhere") as told:
-            Listener(context, "e", Pattern("test"))
+            Listener(context, "e", EndpointHandler("test"))
         assert told.value.fix.startswith("write host:port")
 
 
@@ -326,9 +332,9 @@ def test_a_link_that_breaks_the_protocol_is_ended_and_may_come_back(kind: str) -
         link.connect(5)
         link.post(m.Header(verb=1, schema=SCHEMA.hash, count=7), link.reserve(64, 5), 64)
         deadline = time.monotonic() + 5
-        while server.listener.counts.expelled == 0 and time.monotonic() < deadline:
+        while server.listener.counts.protocol_errors == 0 and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert server.listener.counts.expelled >= 1
+        assert server.listener.counts.protocol_errors >= 1
         link.close()
         again = Link(context, "e", "test", schema=SCHEMA)
         send(again, 5)
@@ -400,7 +406,7 @@ def test_nothing_is_left_when_everyone_is_killed() -> None:
 
     welcomes: list[m.Welcome] = []
     with echo_process("memory") as (process, address), make("memory", role="a", address=address) as context:
-        link = Link(context, "e", "test", schema=SCHEMA, on_up=welcomes.append)
+        link = Link(context, "e", "test", schema=SCHEMA, on_connect=welcomes.append)
         send(link, 0)
         name = welcomes[0].socket
         assert listens(name)
@@ -408,7 +414,7 @@ def test_nothing_is_left_when_everyone_is_killed() -> None:
         process.wait()
         link.close()
     assert not listens(name)
-    assert not [entry for entry in os.listdir("/dev/shm") if "callsheet" in entry]
+    assert not [handshake for handshake in os.listdir("/dev/shm") if "callsheet" in handshake]
 
 
 def test_a_stop_ends_every_wait(kind: str) -> None:
@@ -435,7 +441,14 @@ def test_a_million_fuzzed_messages_are_refused_without_a_crash() -> None:
         m.encode_data(m.Header(1, SCHEMA.hash, 1, 2, 3, ((3, 4), (3,)), b"body"), 1, 64),
         m.encode_release([1, 2, 3]),
     ]
-    decoders = [m.split, m.hello_of, m.welcome_of, m.refusal_of, m.header_of, m.released_by]
+    decoders = [
+        m.decode_prefix,
+        m.decode_hello,
+        m.decode_welcome,
+        m.decode_refusal,
+        m.decode_header,
+        m.decode_release,
+    ]
     survived = 0
     for _ in range(1_000_000 // len(decoders) + 1):
         text = bytearray(chance.choice(good))
@@ -452,7 +465,9 @@ def test_a_million_fuzzed_messages_are_refused_without_a_crash() -> None:
 
 def test_a_listener_outlives_floods_of_nonsense(kind: str) -> None:
     chance = random.Random(3)
-    good = m.encode(m.HELLO, m.Hello(m.PROTOCOL, m.OLDEST, "by-hand", "test", "a/0/a", 5, "", SCHEMA.encoded))
+    good = m.encode(
+        m.HELLO, m.Hello(m.PROTOCOL, m.OLDEST_PROTOCOL, "by-hand", "test", "a/0/a", 5, "", SCHEMA.encoded)
+    )
     keys = Keys(b"k" * 32)
     with echo(make(kind)) as server, zmq.Context() as other:
         dealer = other.socket(zmq.DEALER)
@@ -481,7 +496,9 @@ def test_a_welcome_that_nobody_uses_is_forgotten_with_its_link() -> None:
     with echo(make("memory")) as server, zmq.Context() as other:
         for number in range(20):
             name = f"passing/{number}/passing"
-            hello = m.Hello(m.PROTOCOL, m.OLDEST, "by-hand", "test", name, 1, host_identity(), SCHEMA.encoded)
+            hello = m.Hello(
+                m.PROTOCOL, m.OLDEST_PROTOCOL, "by-hand", "test", name, 1, host_identity(), SCHEMA.encoded
+            )
             with other.socket(zmq.DEALER) as dealer:
                 dealer.linger = 0
                 dealer.curve_publickey, dealer.curve_secretkey = keys.link
@@ -489,7 +506,7 @@ def test_a_welcome_that_nobody_uses_is_forgotten_with_its_link() -> None:
                 dealer.connect(f"tcp://{server.address}")
                 dealer.send(m.encode(m.HELLO, hello))
                 assert dealer.poll(5000)
-                assert m.welcome_of(dealer.recv()).token
-        door = server.listener._door
-        assert door is not None
-        eventually(lambda: not door._tokens, within=20)
+                assert m.decode_welcome(dealer.recv()).token
+        handshake = server.listener._shm
+        assert handshake is not None
+        eventually(lambda: not handshake._tokens, within=20)

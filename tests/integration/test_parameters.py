@@ -22,10 +22,9 @@ from parameters import arrays, context
 from callsheet.errors import UserError
 from callsheet.runtime.context import Context
 from callsheet.runtime.link import protocol as m
-from callsheet.runtime.link.huge_pages import rounded
+from callsheet.runtime.link.huge_pages import round_up
 from callsheet.runtime.link.link import Link, TimedOut
-from callsheet.runtime.parameters import ParameterReader, ParameterServer, Snapshot
-from callsheet.runtime.parameters import protocol as words
+from callsheet.runtime.parameters import ParameterReader, ParameterServer, Snapshot, protocol
 from callsheet.runtime.parameters.snapshot_buffer import MOST_LENT
 from callsheet.runtime.stop import Stopping
 
@@ -78,7 +77,7 @@ def until(condition: Callable[[], object], limit: float = SOON) -> None:
 
 def one_block() -> int:
     """What a snapshot of `arrays` takes at most."""
-    return rounded(sum(value.nbytes for value in arrays(0).values()) + 64 * 1024, 64 * 1024)
+    return round_up(sum(value.nbytes for value in arrays(0).values()) + 64 * 1024, 64 * 1024)
 
 
 def is_whole(snapshot: Snapshot) -> bool:
@@ -90,7 +89,7 @@ def test_a_reader_gets_what_was_published(kind: str, server: ParameterServer, ct
     server.publish(7, {"weights": np.arange(12, dtype="f4").reshape(3, 4), "mean": mean, "steps": 9})
     with ParameterReader(ctx, "p") as reader:
         snapshot = reader.wait(timeout=SOON)
-        assert reader.by_memory is (kind == "memory")
+        assert reader.shared_memory is (kind == "memory")
     assert (snapshot.version, snapshot.incarnation) == (7, server.incarnation)
     np.testing.assert_array_equal(snapshot.arrays["weights"], np.arange(12).reshape(3, 4))
     assert snapshot.arrays["weights"].dtype == np.float32
@@ -111,12 +110,12 @@ def test_one_who_asks_and_goes_is_forgotten() -> None:
         listener = server._listener
         look = listener.poll
         listener.poll = lambda timeout=None: looks.wait(SOON) and look(timeout)  # type: ignore[method-assign, assignment]
-        link = Link(here, "p", words.PATTERN)
+        link = Link(here, "p", protocol.SERVICE)
         link.connect(SOON)
         looks.clear()
-        link.tell(m.Header(words.FETCH, body=words.encode(words.Version())))
+        link.send(m.Header(protocol.FETCH, body=protocol.encode(protocol.Version())))
         until(lambda: server.counts()["waiting"] == 1)
-        link.tell(m.Header(words.FETCH, body=words.encode(words.Version())))
+        link.send(m.Header(protocol.FETCH, body=protocol.encode(protocol.Version())))
         link.close()
         looks.set()
         until(lambda: server.counts()["readers"] == 0)
@@ -392,7 +391,7 @@ def test_a_poll_connects_by_itself_as_soon_as_somebody_publishes(kind: str) -> N
             with program("publish", kind, address, 0) as publisher:
                 said(publisher)
                 until(lambda: reader.poll() is not None)
-                assert reader.by_memory is (kind == "memory")
+                assert reader.shared_memory is (kind == "memory")
 
 
 def test_nonsense_ends_the_link_and_nothing_else(server: ParameterServer, ctx: Context) -> None:
@@ -401,7 +400,7 @@ def test_nonsense_ends_the_link_and_nothing_else(server: ParameterServer, ctx: C
         link = Link(ctx, "p", "parameters")
         link.connect(SOON)
         before = server.counts()["refused"]
-        link.tell(header)
+        link.send(header)
         until(lambda before=before: server.counts()["refused"] > before or server.counts()["readers"] == 0)
         link.close()
     with ParameterReader(ctx, "p") as reader:

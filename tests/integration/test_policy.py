@@ -112,7 +112,7 @@ def test_who_asks_gets_the_answer(kind: str) -> None:
         np.testing.assert_array_equal(actions.arrays["obs"], seen(1, 2, 3)["obs"])
         assert actions.version == 42
         assert actions.incarnation == serving_.server.incarnation
-        assert client.by_memory is (kind == "memory")
+        assert client.shared_memory is (kind == "memory")
 
 
 def test_sixty_four_clients_are_answered_in_few_calls_and_none_gets_anothers_answer(kind: str) -> None:
@@ -245,7 +245,7 @@ def test_a_request_whose_answer_was_lost_is_not_computed_twice(kind: str) -> Non
         for turn in range(2, 6):
             ticket = client.submit(seen(1), timeout=SOON)
             until(lambda turn=turn: serving_.server.counts()["requests"] == turn)
-            client._link._lost()
+            client._link._disconnected()
             assert client.result(ticket, timeout=SOON).arrays["action"].tolist() == [turn]
         assert serving_.server.counts()["answered_again"] == 4
         assert serving_.server.counts()["requests"] == 5

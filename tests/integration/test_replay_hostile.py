@@ -12,8 +12,7 @@ from replays import Serving, client, context, serving, until
 from callsheet.runtime.link.connector import Refused
 from callsheet.runtime.link.link import Link
 from callsheet.runtime.link.protocol import Header
-from callsheet.runtime.replay import ReplayServer, Table
-from callsheet.runtime.replay import protocol as words
+from callsheet.runtime.replay import ReplayServer, Table, protocol
 from callsheet.runtime.replay.config import PRIORITY, insert_schema
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stream.sender import ITEMS
@@ -24,8 +23,8 @@ KEYS = np.zeros(1, np.uint64)
 
 
 def link(context: Any, purpose: str, schema: Schema | None = None, body: bytes | None = None) -> Link:
-    want = words.encode(words.Want(purpose, "replay")) if body is None else body
-    return Link(context, "replay", words.PATTERN, schema=schema, body=lambda: want)
+    want = protocol.encode(protocol.Want(purpose, "replay")) if body is None else body
+    return Link(context, "replay", protocol.SERVICE, schema=schema, hello_body=lambda: want)
 
 
 def lives(shard: Serving, kind: str, expelled: int) -> None:
@@ -43,15 +42,15 @@ def lives(shard: Serving, kind: str, expelled: int) -> None:
     "header",
     [
         Header(99),
-        Header(words.SAMPLE, 0, 0, 1),
-        Header(words.SAMPLE, 0, -5, 1),
-        Header(words.SAMPLE, 0, 1 << 40, 1),
-        Header(words.UPDATE, 0, 1, body=b""),
-        Header(words.UPDATE, 0, -1, body=b""),
-        Header(words.UPDATE, 0, 1 << 40, body=b"x" * 12),
-        Header(words.UPDATE, 0, 1, body=words.encode_update(KEYS, np.array([-1], np.float32))),
-        Header(words.UPDATE, 0, 1, body=words.encode_update(KEYS, np.array([np.nan], np.float32))),
-        Header(words.UPDATE, 0, 1, body=words.encode_update(KEYS, np.array([np.inf], np.float32))),
+        Header(protocol.SAMPLE, 0, 0, 1),
+        Header(protocol.SAMPLE, 0, -5, 1),
+        Header(protocol.SAMPLE, 0, 1 << 40, 1),
+        Header(protocol.UPDATE, 0, 1, body=b""),
+        Header(protocol.UPDATE, 0, -1, body=b""),
+        Header(protocol.UPDATE, 0, 1 << 40, body=b"x" * 12),
+        Header(protocol.UPDATE, 0, 1, body=protocol.encode_update(KEYS, np.array([-1], np.float32))),
+        Header(protocol.UPDATE, 0, 1, body=protocol.encode_update(KEYS, np.array([np.nan], np.float32))),
+        Header(protocol.UPDATE, 0, 1, body=protocol.encode_update(KEYS, np.array([np.inf], np.float32))),
         Header(ITEMS, SENT.hash, 1, 1),
     ],
     ids=lambda header: f"{header.verb}-{header.count}-{len(header.body)}",
@@ -61,9 +60,9 @@ def test_a_message_out_of_bounds_ends_its_link(kind: str, header: Header) -> Non
         serving(kind, Table(kind="prioritized", items=100, schema=ITEM)) as shard,
         context(kind, shard.address, role="intruder") as ctx,
     ):
-        intruder = link(ctx, words.TO_SAMPLE)
+        intruder = link(ctx, protocol.TO_SAMPLE)
         intruder.connect(10)
-        assert intruder.tell(header)
+        assert intruder.send(header)
         lives(shard, kind, 1)
         intruder.close()
 
@@ -74,10 +73,10 @@ def test_a_wish_of_one_who_is_gone_holds_up_nobody() -> None:
         ReplayServer(there, "replay", Table(kind="fifo", items=100, schema=ITEM)) as server,
         context("memory", server.address, role="learner") as here,
     ):
-        learner = link(here, words.TO_SAMPLE)
+        learner = link(here, protocol.TO_SAMPLE)
         while not learner.try_connect():
             server.step(0.01)
-        learner.tell(Header(words.SAMPLE, 0, 50, 1))
+        learner.send(Header(protocol.SAMPLE, 0, 50, 1))
         learner.close()  # the server finds its wish and its end at the same time
         while server.listener.peers:
             server.step(0.01)
@@ -102,7 +101,7 @@ def test_items_that_are_not_as_agreed_end_their_link(kind: str, header: Header, 
         serving(kind, Table(kind="prioritized", items=100, schema=ITEM)) as shard,
         context(kind, shard.address, role="intruder") as ctx,
     ):
-        intruder = link(ctx, words.WRITE, SENT)
+        intruder = link(ctx, protocol.WRITE, SENT)
         intruder.connect(10)
         layout = SENT.layout(1)
         block = intruder.reserve(layout.nbytes, 10)
@@ -118,10 +117,10 @@ def test_more_wishes_than_anybody_needs_end_a_link() -> None:
         serving("memory", Table(min_size=10, schema=ITEM, items=100)) as shard,
         context("memory", shard.address, role="intruder") as ctx,
     ):
-        intruder = link(ctx, words.TO_SAMPLE)
+        intruder = link(ctx, protocol.TO_SAMPLE)
         intruder.connect(10)
-        for number in range(words.MOST_ASKED + 1):
-            intruder.tell(Header(words.SAMPLE, 0, 1, number))
+        for number in range(protocol.MOST_ASKED + 1):
+            intruder.send(Header(protocol.SAMPLE, 0, 1, number))
         until(lambda: shard.server.listener.counts.expelled == 1)
         until(lambda: shard.server.counts()["held_samples"] == 0)
         intruder.close()
@@ -132,9 +131,9 @@ def test_more_wishes_than_anybody_needs_end_a_link() -> None:
     [
         (b"", None, "a body that cannot be read"),
         (msgspec.msgpack.encode(["write"]), SENT, "a body that cannot be read"),
-        (words.encode(words.Want(words.WRITE, "replay")), None, "must say what its items look like"),
-        (words.encode(words.Want(words.WRITE, "replay")), ITEM, "items of table 'replay' are"),
-        (words.encode(words.Want("dance", "replay")), SENT, "it wants to 'dance'"),
+        (protocol.encode(protocol.Want(protocol.WRITE, "replay")), None, "must say what its items look like"),
+        (protocol.encode(protocol.Want(protocol.WRITE, "replay")), ITEM, "items of table 'replay' are"),
+        (protocol.encode(protocol.Want("dance", "replay")), SENT, "it wants to 'dance'"),
     ],
 )
 def test_a_hello_that_makes_no_sense_is_refused_with_a_reason(
@@ -156,17 +155,17 @@ def test_random_headers_do_no_harm() -> None:
         serving("memory", Table(kind="prioritized", items=100, schema=ITEM)) as shard,
         context("memory", shard.address, role="intruder") as ctx,
     ):
-        intruder = link(ctx, words.TO_SAMPLE)
+        intruder = link(ctx, protocol.TO_SAMPLE)
         for _ in range(2000):
-            if intruder.by_memory is None:
+            if intruder.shared_memory is None:
                 intruder.connect(10)
             verb = int(chance.choice([1, 2, 11, 12, 13, 14, 15]))
             count = int(chance.integers(-3, 50))
             body = chance.bytes(int(chance.integers(0, 64)))
-            intruder.tell(
+            intruder.send(
                 Header(verb, int(chance.integers(0, 9)), count, int(chance.integers(0, 99)), body=body)
             )
-            intruder.look()
+            intruder.check_connection()
         intruder.close()
         lives(shard, "memory", 0)
         assert shard.is_alive()

@@ -18,7 +18,7 @@ import pytest
 from localrun import eventually
 from serving import SERVERS, client, resident, server
 
-from callsheet.runtime.link.protocol import LARGEST_PART
+from callsheet.runtime.link.protocol import MAX_PART_BYTES
 
 STRANGERS = 100
 
@@ -77,14 +77,14 @@ def test_a_hundred_strangers_with_large_messages_cost_little_memory(kind: str, c
         ask()
         host, port = address.rsplit(":", 1)
         before = resident(process.pid)
-        for size in (1 << 30, LARGEST_PART):
+        for size in (1 << 30, MAX_PART_BYTES):
             strangers = [
                 stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(STRANGERS)
             ]
             for one in strangers:
                 one.setblocking(False)
                 one.send(greeting(carrier) + command(size))
-            pour(strangers, LARGEST_PART - 1)
+            pour(strangers, MAX_PART_BYTES - 1)
             ask()
             assert resident(process.pid) - before < 64e6
             for one in strangers:

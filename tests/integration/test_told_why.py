@@ -137,11 +137,11 @@ def test_an_item_that_no_message_takes_is_refused_before_it_is_sent(kind: str) -
 
 
 def test_no_more_is_on_its_way_than_the_other_side_maps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "MOST_MEMORY", 16 << 20)
-    ours = blocks.Blocks(8)
+    monkeypatch.setattr(blocks, "MAX_MAPPED_BYTES", 16 << 20)
+    ours = blocks.BlockPool(8)
     taken = [ours.take(4 << 20) for _ in range(5)]
     assert [block is not None for block in taken] == [True, True, True, False, False]
     assert taken[0] is not None
-    ours.give_back(taken[0])
+    ours.release_block(taken[0])
     assert ours.take(4 << 20) is taken[0]
     ours.close()

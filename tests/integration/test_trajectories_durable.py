@@ -13,7 +13,7 @@ from trajectories import KINDS, context, finish, item, numbers, reading, write, 
 
 from callsheet.errors import UserError
 from callsheet.runtime.link.link import TimedOut
-from callsheet.runtime.link.transport import Lost
+from callsheet.runtime.link.transport import Disconnected
 from callsheet.runtime.trajectories import TrajectoryReader, TrajectoryWriter
 
 
@@ -25,7 +25,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 def drop_links(reader: TrajectoryReader) -> None:
     """As when a connection breaks."""
     for peer in reader._listener.peers:
-        reader._listener.drop(peer)
+        reader._listener.disconnect(peer)
 
 
 def test_what_is_sent_again_after_a_break_is_read_once(kind: str) -> None:
@@ -54,7 +54,7 @@ def test_a_break_that_is_noticed_while_a_batch_is_filled_doubles_nothing(kind: s
     def fail(message: bytes) -> None:
         nonlocal broken
         broken += 1
-        raise Lost
+        raise Disconnected
 
     with (
         reading(kind) as reader,
@@ -69,7 +69,7 @@ def test_a_break_that_is_noticed_while_a_batch_is_filled_doubles_nothing(kind: s
                 seen[writer].append(number)
             if reader.counts()["items"] % 60 == 0:
                 for peer in reader._listener.peers[:1]:
-                    peer.wire.send = fail  # type: ignore[method-assign]
+                    peer.transport.send = fail  # type: ignore[method-assign]
         assert seen == {0: list(range(300)), 1: list(range(300))}
         assert broken
         finish(reader, first)

@@ -130,9 +130,9 @@ def links(run: str, *addresses: str) -> list[str]:
             sockets = {address: context.sockets.link(address) for address in addresses}
             hello = m.Hello(
                 protocol=m.PROTOCOL,
-                oldest=m.OLDEST,
+                oldest=m.OLDEST_PROTOCOL,
                 run=run,
-                pattern="trajectories",
+                service="trajectories",
                 name="actor/7/actor",
                 incarnation=1,
                 host="",

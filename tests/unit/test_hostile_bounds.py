@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from callsheet.rl.roles.learner_rollouts import _index_of
-from callsheet.runtime.link.endpoint_handler import Noted
+from callsheet.runtime.link.endpoint_handler import LogThrottle
 from callsheet.runtime.policy.client_states import Clients, NoSlots, Slots
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stream import delivery_log as ledgers
@@ -43,10 +43,10 @@ def test_a_ledger_does_not_remember_a_sender_of_nothing() -> None:
 
 
 def test_refusals_are_logged_once_and_a_hundred_at_most() -> None:
-    noted = Noted()
-    assert noted.news("x")
-    assert not noted.news("x")
-    assert sum(noted.news(f"reason {number}") for number in range(1000)) == 99
+    noted = LogThrottle()
+    assert noted.should_log("x")
+    assert not noted.should_log("x")
+    assert sum(noted.should_log(f"reason {number}") for number in range(1000)) == 99
 
 
 def test_states_of_clients_that_have_gone_make_room_for_those_that_come() -> None:

@@ -72,14 +72,14 @@ def _packed(name: str, call: Callable[[bytes], object], *values: Any, allowed: A
 def _prefixed(kind: int, call: Callable[[bytes], object]) -> Callable[[bytes], object]:
     def parse(data: bytes) -> object:
         message = m.encode(kind) + data
-        m.split(message)
+        m.decode_prefix(message)
         return call(message)
 
     return parse
 
 
 def _frame(data: bytes) -> object:
-    header = m.header_of(m.encode(m.DATA) + data)
+    header = m.decode_header(m.encode(m.DATA) + data)
     payload = memoryview(bytes(_SCHEMA.layout(3, ((4, 2), ())).nbytes))
     return Frame(header, payload, 0, None, lambda block: None).arrays(_SCHEMA)
 
@@ -221,11 +221,11 @@ def parsers() -> list[Parser]:
     header = m.Header(1, _SCHEMA.hash, 3, 1, 0, ((4, 2), ()), b"x")
     marks = msgspec.msgpack.encode([3, [[1, 2], [3, 4]]])
     return [
-        _packed("hello", _prefixed(m.HELLO, m.hello_of), hello),
-        _packed("welcome", _prefixed(m.WELCOME, m.welcome_of), m.Welcome(1, 2, 8, "socket", b"t" * 32, b"", b"x")),
-        _packed("refusal", _prefixed(m.REFUSAL, m.refusal_of), m.Refusal("no", True, b"x")),
+        _packed("hello", _prefixed(m.HELLO, m.decode_hello), hello),
+        _packed("welcome", _prefixed(m.WELCOME, m.decode_welcome), m.Welcome(1, 2, 8, "socket", b"t" * 32, b"", b"x")),
+        _packed("refusal", _prefixed(m.REFUSAL, m.decode_refusal), m.Refusal("no", True, b"x")),
         _packed("frame", _frame, header),
-        Parser("release", lambda data: (m.split(data), m.released_by(data)), (BadMessage,), _releases),
+        Parser("release", lambda data: (m.decode_prefix(data), m.decode_release(data)), (BadMessage,), _releases),
         _packed("schema", _schema, msgspec.msgpack.decode(_SCHEMA.encoded), allowed=ValueError),
         _packed("marks", marks_of, msgspec.msgpack.decode(marks)),
         _packed("want", replay.want_of, replay.Want("write", "replay")),

@@ -51,7 +51,7 @@ class Member:
         self._names += 1
         name = f"intruder/{chance.choice((0, 1, self._names))}/intruder"
         said = [
-            m.PROTOCOL, m.OLDEST, RUN, self.kind, name, chance.choice((1, self._names)), host_identity(),
+            m.PROTOCOL, m.OLDEST_PROTOCOL, RUN, self.kind, name, chance.choice((1, self._names)), host_identity(),
             self._schema.encoded, self._hello_body(wrong=False),
         ]  # fmt: skip
         if not wrong:
@@ -132,7 +132,7 @@ class Member:
         if way < 0.05:
             return chance.bytes_(200), b""
         if way < 0.1:
-            kind = chance.choice((m.WELCOME, m.REFUSAL, m.ALIVE, m.RELEASE, 0, 99, 255))
+            kind = chance.choice((m.WELCOME, m.REFUSAL, m.KEEPALIVE, m.RELEASE, 0, 99, 255))
             return self._prefix(kind) + chance.choice(
                 (b"", chance.bytes_(), struct.pack("<H", chance.choice((0, 31, 40, 63))))
             ), b""
@@ -185,7 +185,7 @@ class Member:
                 found = peer.receive(5.0)
                 if found is None or found[0] != m.WELCOME:
                     return
-                self._session(peer, m.welcome_of(found[1]))
+                self._session(peer, m.decode_welcome(found[1]))
 
     def _session(self, peer: Peer, welcome: m.Welcome) -> None:
         chance = self._chance
@@ -203,7 +203,7 @@ class Member:
                 if chance.random() < 0.03:
                     sent = fds * chance.choice((1, 2, 5))
                 if fresh and len(message) > 1 and chance.random() < 0.95:
-                    message = message[:1] + bytes([m.FRESH]) + message[2:]
+                    message = message[:1] + bytes([m.NEW_BLOCK]) + message[2:]
                 if not peer.send_memory(message or b"x", sent, patience=1.0):
                     return
                 self.cases += 1

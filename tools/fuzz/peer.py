@@ -14,7 +14,7 @@ import zmq
 from callsheet.runtime.context import Context
 from callsheet.runtime.keys import Keys
 from callsheet.runtime.link import protocol as m
-from callsheet.runtime.link.shm_handshake import Entry, host_identity
+from callsheet.runtime.link.shm_handshake import ShmHandshakeClient, host_identity
 
 ENDPOINT: Final = "e"
 KEY: Final = b"k" * 32
@@ -58,7 +58,7 @@ class Peer:
         until = time.monotonic() + patience
         while self._socket.poll(max(0, int((until - time.monotonic()) * 1000))):
             message = self._socket.recv_multipart()[0]
-            if len(message) >= m.PREFIX.size and message[0] != m.ALIVE:
+            if len(message) >= m.PREFIX.size and message[0] != m.KEEPALIVE:
                 return message[0], message
         return None
 
@@ -69,24 +69,24 @@ class Peer:
         while (found := self.receive(max(0.0, until - time.monotonic()))) is not None:
             kind, message = found
             if kind == m.WELCOME:
-                return m.welcome_of(message)
+                return m.decode_welcome(message)
             if kind == m.REFUSAL:
-                return m.refusal_of(message)
+                return m.decode_refusal(message)
         return None
 
     def enter(self, welcome: m.Welcome, patience: float = 10.0) -> bool:
         """Go on by memory; whether that was possible."""
-        entry = Entry(welcome.socket, welcome.token)
+        handshake = ShmHandshakeClient(welcome.socket, welcome.token)
         until = time.monotonic() + patience
         try:
-            while not entry.step():
+            while not handshake.advance():
                 if time.monotonic() > until:
                     return False
-                entry.wait(0.1)
+                handshake.wait(0.1)
         except OSError:
-            entry.close()
+            handshake.close()
             return False
-        self.memory = entry.socket
+        self.memory = handshake.socket
         return True
 
     def send_memory(self, message: bytes, fds: list[int] | None = None, patience: float = 2.0) -> bool:
@@ -110,7 +110,7 @@ class Peer:
         """Take in what has come by memory; whether the connection is still there."""
         assert self.memory is not None
         try:
-            while self.memory.recv(m.LARGEST_HEADER):
+            while self.memory.recv(m.MAX_HEADER_BYTES):
                 pass
         except BlockingIOError:
             return True
@@ -133,13 +133,13 @@ class Peer:
         self.close()
 
 
-def hello(pattern: str, name: str = "intruder/0/intruder", **changes: Any) -> m.Hello:
+def hello(service: str, name: str = "intruder/0/intruder", **changes: Any) -> m.Hello:
     """A hello like those of honest peers, with some changes."""
     fields: dict[str, Any] = {
         "protocol": m.PROTOCOL,
-        "oldest": m.OLDEST,
+        "oldest": m.OLDEST_PROTOCOL,
         "run": RUN,
-        "pattern": pattern,
+        "service": service,
         "name": name,
         "incarnation": 1,
         "host": host_identity(),

@@ -17,7 +17,7 @@ from callsheet.errors import UserError
 from callsheet.runtime import limits
 from callsheet.runtime.data_plane_metrics import Measuring
 from callsheet.runtime.keys import Keys
-from callsheet.runtime.link.sockets import Sockets
+from callsheet.runtime.link.sockets import SocketFactory
 from callsheet.runtime.stop import Stop, Stopping
 
 if TYPE_CHECKING:
@@ -63,10 +63,10 @@ class Context:
         self.experiment = experiment
         self.run = run
         self.role = role
-        self.index = limits.whole("index", index, 0)
+        self.index = limits.integer("index", index, 0)
         self.container = container or role
-        self.replicas = limits.whole("replicas", replicas, 1)
-        self.attempt = limits.whole("attempt", attempt, 0)
+        self.replicas = limits.integer("replicas", replicas, 1)
+        self.attempt = limits.integer("attempt", attempt, 0)
         self.storage = storage
         """Where results go, as a URL; empty when the experiment has no storage."""
         self.keys = None if plaintext else keys
@@ -75,7 +75,7 @@ class Context:
         self.incarnation = new_incarnation()
         """Different for each start of a process, and larger for later ones as far as clocks agree."""
         self.stop = Stop()
-        self.sockets = Sockets(self.keys)
+        self.sockets = SocketFactory(self.keys)
         self.measuring = Measuring()
         self._addresses = dict(addresses or {})
         self._environ: Mapping[str, str] = {}

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from callsheet.errors import UserError
-from callsheet.runtime.link.protocol import MOST_BLOCKS
+from callsheet.runtime.link.protocol import MAX_BLOCKS
 
-LARGEST_WINDOW = MOST_BLOCKS // 2
+MAX_WINDOW = MAX_BLOCKS // 2
 """Frames on their way in one direction: the other half of the blocks is lent to many peers at once."""
 
 LARGEST_VERSION = (1 << 63) - 1
 
 
-def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
+def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
     """A whole number within these bounds, NumPy's included."""
     try:
         found = operator.index(value)
@@ -33,7 +33,7 @@ def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
 
 def window(value: Any) -> int:
     """How many frames may be on their way."""
-    return whole("window", value, 1, LARGEST_WINDOW)
+    return integer("window", value, 1, MAX_WINDOW)
 
 
 def seconds(name: str, value: Any, *, endless: str = "None to wait without a limit") -> None:
@@ -46,7 +46,7 @@ def seconds(name: str, value: Any, *, endless: str = "None to wait without a lim
         raise UserError(f"{name} is {value!r}", fix=f"write seconds: 0 or more, or {endless}")
 
 
-def above_zero(name: str, value: Any, fix: str) -> None:
+def positive(name: str, value: Any, fix: str) -> None:
     """A finite number that is more than nothing."""
     try:
         fits = bool(value > 0) and math.isfinite(value)

@@ -1,4 +1,4 @@
-"""What a listener is for: which links it wants, what it tells them, and what it has seen."""
+"""What distinguishes one listener from another: its service, whom it accepts, and what it counts."""
 
 from __future__ import annotations
 
@@ -14,85 +14,85 @@ if TYPE_CHECKING:
     from callsheet.runtime.link.peer import Peer
 
 
-LONGEST_REASON: Final = 2000
-"""Characters of a refusal: it repeats what the peer said."""
-_MOST_NOTED: Final = 100
-_NOTED: Final = 60.0
+_MAX_LOGGED: Final = 100
+_RESET_AFTER: Final = 60.0
 
 
-class Noted:
-    """What is logged once only: a hundred different things in a minute, whatever peers may say."""
+class LogThrottle:
+    """Logs each message once, and at most a hundred different ones per minute, whatever peers send."""
 
     def __init__(self) -> None:
-        self._said: set[int] = set()
+        self._logged: set[int] = set()
         self._since = time.monotonic()
 
-    def news(self, what: str) -> bool:
-        """Whether this should be logged."""
+    def should_log(self, what: str) -> bool:
+        """Whether to log this message."""
         now = time.monotonic()
-        if len(self._said) >= _MOST_NOTED and now - self._since > _NOTED:
-            self._said.clear()
+        if len(self._logged) >= _MAX_LOGGED and now - self._since > _RESET_AFTER:
+            self._logged.clear()
         key = hash(what)
-        if key in self._said or len(self._said) >= _MOST_NOTED:
+        if key in self._logged or len(self._logged) >= _MAX_LOGGED:
             return False
-        if not self._said:
+        if not self._logged:
             self._since = now
-        self._said.add(key)
+        self._logged.add(key)
         return True
 
 
-class Refuse(Exception):
-    """Raised by a pattern that does not want a link: the reason is told to it."""
+class RefuseLink(Exception):
+    """Raised by a handler to refuse a link. The reason is sent to the peer."""
 
-    def __init__(self, reason: str, *, schema: Schema | None = None, again: bool = False) -> None:
+    def __init__(self, reason: str, *, schema: Schema | None = None, retryable: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.schema = schema
-        self.again = again
+        self.retryable = retryable
 
 
 @dataclass
-class Counts:
-    """What a listener has seen; read by the metrics."""
+class ListenerStats:
+    """Counters of a listener, read by the metrics."""
 
     frames: int = 0
     bytes: int = 0
-    bytes_by_memory: int = 0
+    bytes_via_shm: int = 0
     hellos: int = 0
     refused: int = 0
-    expelled: int = 0
+    protocol_errors: int = 0
     lost: int = 0
 
 
 @dataclass
-class Pattern:
-    """What a listener is for."""
+class EndpointHandler:
+    """The callbacks of a listener."""
 
-    name: str
+    service: str
     accept: Callable[[m.Hello, Schema | None], bytes] = lambda hello, schema: b""
-    """Looks at a hello: what else to say in the welcome, or raises `Refuse`."""
-    gone: Callable[[Peer], None] = lambda peer: None
-    """A peer is no longer there."""
-    takes: Callable[[], Schema | None] = lambda: None
-    """What peers should send, as far as it is known: told to them in the welcome."""
+    """Checks a hello: returns the body of the welcome, or raises `RefuseLink`."""
+    on_disconnect: Callable[[Peer], None] = lambda peer: None
+    """Called when a peer has disconnected."""
+    expected_schema: Callable[[], Schema | None] = lambda: None
+    """What peers should send, if known; sent to them in the welcome."""
 
     def check(self, hello: m.Hello, run: str, endpoint: str) -> Schema | None:
-        """What a link will send, when it is one of this run and for this endpoint; else `Refuse`."""
-        if hello.oldest > m.PROTOCOL or hello.protocol < m.OLDEST:
-            raise Refuse(
-                f"it speaks versions {hello.oldest} to {hello.protocol} of the protocol, this side {m.OLDEST} to {m.PROTOCOL}; "
+        """The schema a link will send, if it belongs to this run and service; otherwise `RefuseLink`."""
+        if hello.oldest > m.PROTOCOL or hello.protocol < m.OLDEST_PROTOCOL:
+            raise RefuseLink(
+                f"it speaks versions {hello.oldest} to {hello.protocol} of the protocol, this side {m.OLDEST_PROTOCOL} to {m.PROTOCOL}; "
                 "use images of the same Callsheet version"
             )
         if hello.run != run:
-            raise Refuse(f"it belongs to run {hello.run!r}, this is run {run!r}")
-        if hello.pattern != self.name:
-            raise Refuse(f"it asks for {hello.pattern!r} where endpoint {endpoint!r} offers {self.name!r}")
+            raise RefuseLink(f"it belongs to run {hello.run!r}, this is run {run!r}")
+        if hello.service != self.service:
+            raise RefuseLink(
+                f"it asks for {hello.service!r} where endpoint {endpoint!r} offers {self.service!r}"
+            )
         if not hello.schema:
             return None
-        known = self.takes()
+        known = self.expected_schema()
         if known is not None and hello.schema == known.encoded:
             return known
         try:
             return Schema.decode(hello.schema)
         except ValueError as error:
-            raise Refuse(str(error)) from None
+            raise RefuseLink(str(error)) from None

@@ -1,4 +1,4 @@
-"""A message with arrays, as it was received: views onto the sender's memory until it is given back."""
+"""A received message with arrays: read-only views of the sender's memory until it is released."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from callsheet.runtime.link.protocol import LARGEST_PART, NO_BLOCK, BadMessage, Header
+from callsheet.runtime.link.protocol import MAX_PART_BYTES, NO_BLOCK, BadMessage, Header
 from callsheet.runtime.schema import Layout, Schema
 
-MOST_ITEMS = 1 << 20
+MAX_ITEMS = 1 << 20
 _NOTHING = memoryview(b"")
 
 
-class Parts:
-    """The parts of one payload: all of them full but the last."""
+class MultipartPayload:
+    """A large payload that arrived in several ZeroMQ parts, all of them full except the last. Readers that copy the
+    arrays anyway copy straight from the parts; others join them once."""
 
     __slots__ = ("_parts", "nbytes")
 
     def __init__(self, parts: Sequence[memoryview], nbytes: int) -> None:
         for number, part in enumerate(parts):
-            size = min(LARGEST_PART, nbytes - number * LARGEST_PART)
+            size = min(MAX_PART_BYTES, nbytes - number * MAX_PART_BYTES)
             if len(part) != size:
                 raise BadMessage(f"a part of {len(part)} bytes where {size} belong")
         self._parts = parts
@@ -30,11 +31,11 @@ class Parts:
     def __len__(self) -> int:
         return self.nbytes
 
-    def joined(self) -> memoryview:
-        """All of it in one piece of memory."""
+    def join(self) -> memoryview:
+        """The payload in contiguous memory."""
         whole = np.empty(self.nbytes, np.uint8).data
         for number, part in enumerate(self._parts):
-            at = number * LARGEST_PART
+            at = number * MAX_PART_BYTES
             whole[at : at + len(part)] = part
         return whole
 
@@ -43,9 +44,9 @@ class Parts:
         size = into.nbytes
         if not size:
             return
-        first, last = start // LARGEST_PART, (start + size - 1) // LARGEST_PART
+        first, last = start // MAX_PART_BYTES, (start + size - 1) // MAX_PART_BYTES
         if first == last:
-            offset = start - first * LARGEST_PART
+            offset = start - first * MAX_PART_BYTES
             into[...] = np.ndarray(into.shape, into.dtype, self._parts[first], offset)
             return
         if into.flags.c_contiguous:
@@ -55,24 +56,24 @@ class Parts:
         at = 0
         while at < len(into):
             here = start + at * row
-            number, offset = divmod(here, LARGEST_PART)
+            number, offset = divmod(here, MAX_PART_BYTES)
             whole = min((len(self._parts[number]) - offset) // row, len(into) - at)
             if whole:
                 shape = (whole, *into.shape[1:])
                 into[at : at + whole] = np.ndarray(shape, into.dtype, self._parts[number], offset)
-            else:  # this one lies in two parts, or in more
+            else:  # this row spans several parts
                 whole = 1
-                one = np.empty(into.shape[1:], into.dtype)
-                self._copy_bytes(here, one)
-                into[at] = one
+                row_copy = np.empty(into.shape[1:], into.dtype)
+                self._copy_bytes(here, row_copy)
+                into[at] = row_copy
             at += whole
 
     def _copy_bytes(self, start: int, array: np.ndarray) -> None:
         into = array.reshape(-1).view(np.uint8).data
         done = 0
         while done < len(into):
-            number, offset = divmod(start + done, LARGEST_PART)
-            size = min(len(into) - done, LARGEST_PART - offset)
+            number, offset = divmod(start + done, MAX_PART_BYTES)
+            size = min(len(into) - done, MAX_PART_BYTES - offset)
             into[done : done + size] = self._parts[number][offset : offset + size]
             done += size
 
@@ -85,7 +86,7 @@ class Frame:
     def __init__(
         self,
         header: Header,
-        payload: memoryview | Parts,
+        payload: memoryview | MultipartPayload,
         block: int,
         peer: Any,
         release: Callable[[int], None],
@@ -94,15 +95,15 @@ class Frame:
         self.payload = payload
         self.block = block
         self.peer = peer
-        """Who sent it, on the listener's side."""
+        """The sender, on the listener's side."""
         self._release = release
 
     def layout(self, schema: Schema) -> Layout:
-        """Where the arrays lie in the payload, when it is what the schema says."""
+        """Where the arrays lie in the payload; `BadMessage` if it does not match the schema."""
         header = self.header
         if header.schema != schema.hash:
             raise BadMessage(f"a payload of schema {header.schema:x} instead of {schema.hash:x}")
-        if not 0 <= header.count <= MOST_ITEMS:
+        if not 0 <= header.count <= MAX_ITEMS:
             raise BadMessage(f"{header.count} items")
         try:
             layout = schema.layout(header.count, header.shapes)
@@ -113,17 +114,17 @@ class Frame:
         return layout
 
     def arrays(self, schema: Schema) -> dict[str, np.ndarray]:
-        """The payload as arrays `[count, *shape]`, when it is what the schema says."""
-        return self.layout(schema).views(self.whole())
+        """The payload as arrays `[count, *shape]`; `BadMessage` if it does not match the schema."""
+        return self.layout(schema).views(self.contiguous())
 
-    def whole(self) -> memoryview:
-        """The payload in one piece."""
-        if isinstance(self.payload, Parts):
-            self.payload = self.payload.joined()
+    def contiguous(self) -> memoryview:
+        """The payload in contiguous memory."""
+        if isinstance(self.payload, MultipartPayload):
+            self.payload = self.payload.join()
         return self.payload
 
     def release(self) -> None:
-        """Give the sender its block back; the arrays must not be used any more."""
+        """Return the block to the sender; the arrays must not be used afterwards."""
         if self.block != NO_BLOCK:
             block, self.block = self.block, NO_BLOCK
             self.payload = _NOTHING

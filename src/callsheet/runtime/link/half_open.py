@@ -1,11 +1,11 @@
-"""Connections that have not shown the run's key yet: how many there may be, and how much they may say.
+"""Limits for connections that have not completed the handshake: their number, and the bytes they may send.
 
-ZeroMQ accepts whoever connects, and waits for a handshake. Nothing in it limits how many wait: a thousand silent
-connections would take all descriptors of a process. It tells which descriptors it accepted and gave up; what became of
-those in between, the system knows. They are ZeroMQ's, so they are looked at through duplicates, and a number that means
-another socket by now is known by the socket's cookie.
+ZeroMQ accepts every connection and then waits for a handshake, without a limit: a thousand silent connections would
+use up the process's file descriptors. Its monitor reports which descriptors it accepted and closed; what happens in
+between, the kernel knows (TCP_INFO). The descriptors belong to ZeroMQ, so we look at duplicates, and recognize a
+reused descriptor by the socket's cookie.
 
-Where the system does not tell (only Linux does), nothing is limited.
+Only Linux reports this; elsewhere nothing is limited.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _TCP_INFO: Final = getattr(socket, "TCP_INFO", None)
 _SO_COOKIE: Final = 57
 _LAST_DATA_RECEIVED: Final = struct.Struct("52x I")
 _BYTES: Final = struct.Struct("120x QQ")
-"""Of Linux's `tcp_info`: bytes that the other side has acknowledged, bytes that it has sent."""
-_LONGEST: Final = 16 * 1024
-"""Bytes that nobody needs to send before the handshake is done: it takes some hundred."""
+"""From Linux's `tcp_info`: bytes acknowledged by the other side, bytes received from it."""
+_MAX_HANDSHAKE_BYTES: Final = 16 * 1024
+"""No honest client sends more before the handshake is complete; it takes a few hundred."""
 
 
-class HalfOpen:
-    """The connections of one listener that are between accept and handshake."""
+class HalfOpenConnections:
+    """The half-open connections of one listener."""
 
-    def __init__(self, sent_when_done: int, most: int) -> None:
-        """`sent_when_done`: a connection on which we have sent more than this has done its handshake."""
+    def __init__(self, sent_when_done: int, limit: int) -> None:
+        """`sent_when_done`: once we have sent more than this on a connection, its handshake is complete."""
         self._sent_when_done = sent_when_done
-        self._most = most
+        self._limit = limit
         self._cookies: dict[int, bytes] = {}
 
     def __len__(self) -> int:
@@ -38,55 +38,55 @@ class HalfOpen:
 
     @property
     def too_many(self) -> bool:
-        """Whether some must go."""
-        return len(self._cookies) > self._most
+        """Whether some must be closed."""
+        return len(self._cookies) > self._limit
 
-    def accepted(self, fd: int, port: int) -> None:
-        """ZeroMQ has accepted a connection."""
+    def on_accepted(self, fd: int, port: int) -> None:
+        """ZeroMQ accepted a connection."""
         if _TCP_INFO is None:
             return
         try:
-            with _duplicate(fd) as same:
-                if same.getsockname()[1] == port:
-                    self._cookies[fd] = _cookie(same)
+            with _duplicate(fd) as connection:
+                if connection.getsockname()[1] == port:
+                    self._cookies[fd] = _cookie(connection)
         except (OSError, IndexError):
-            pass  # it has gone again, and the number may be something else's
+            pass  # already closed, and the descriptor may have been reused
 
-    def gone(self, fd: int) -> None:
-        """ZeroMQ has given a connection up."""
+    def on_closed(self, fd: int) -> None:
+        """ZeroMQ closed a connection."""
         self._cookies.pop(fd, None)
 
-    def look(self) -> None:
-        """Forget those that are through, and end those that say too much; and of the others, if there are too many,
-        those that have been silent for longest."""
+    def enforce(self) -> None:
+        """Stop tracking connections that completed the handshake, shut down those that sent too much and, if there
+        are still too many, those that have been silent the longest."""
         silent: list[tuple[int, int]] = []
         for fd, cookie in list(self._cookies.items()):
             try:
-                with _duplicate(fd) as same:
-                    if _cookie(same) != cookie:
-                        raise OSError("another socket by now")
-                    info = same.getsockopt(socket.IPPROTO_TCP, _TCP_INFO or 0, 256)
+                with _duplicate(fd) as connection:
+                    if _cookie(connection) != cookie:
+                        raise OSError("the descriptor was reused")
+                    info = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO or 0, 256)
             except OSError:
-                self.gone(fd)
+                self.on_closed(fd)
                 continue
             sent, received = _BYTES.unpack_from(info)
             if sent > self._sent_when_done:
-                self.gone(fd)
-            elif received > _LONGEST:
-                self._end(fd)
+                self.on_closed(fd)
+            elif received > _MAX_HANDSHAKE_BYTES:
+                self._shut_down(fd)
             else:
                 silent.append((_LAST_DATA_RECEIVED.unpack_from(info)[0], fd))
-        for _, fd in sorted(silent, reverse=True)[: max(0, len(self._cookies) - self._most)]:
-            self._end(fd)
+        for _, fd in sorted(silent, reverse=True)[: max(0, len(self._cookies) - self._limit)]:
+            self._shut_down(fd)
 
-    def _end(self, fd: int) -> None:
+    def _shut_down(self, fd: int) -> None:
         cookie = self._cookies.pop(fd)
         try:
-            with _duplicate(fd) as same:
-                if _cookie(same) == cookie:
-                    same.shutdown(socket.SHUT_RDWR)
+            with _duplicate(fd) as connection:
+                if _cookie(connection) == cookie:
+                    connection.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # it has gone by itself
+            pass  # already closed
 
 
 def _duplicate(fd: int) -> socket.socket:
@@ -98,5 +98,5 @@ def _duplicate(fd: int) -> socket.socket:
         raise
 
 
-def _cookie(one: socket.socket) -> bytes:
-    return one.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, 8)
+def _cookie(connection: socket.socket) -> bytes:
+    return connection.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, 8)

@@ -1,9 +1,8 @@
-"""Pages cost less when they are large, and when they are not asked for again and again.
+"""Huge pages for shared memory, and an allocator that keeps freed memory.
 
-Large pages for memory that processes share: a copy is up to half as long again when each 4 KiB must be looked up. Most
-systems give large pages to memory that a process has for itself and not to shared memory, unless it is asked for
-block by block (Linux 6.1). It needs whole, aligned large pages in the file and at both ends. Where it cannot be had,
-everything works as it does with small ones.
+Copies take up to 50 % longer with 4 KiB pages. Linux gives transparent huge pages to private memory, but to shared
+memory only on request, block by block (Linux 6.1), and only if both ends map it aligned and in multiples of a huge
+page. Where that is not possible, normal pages are used.
 """
 
 from __future__ import annotations
@@ -15,62 +14,62 @@ from pathlib import Path
 
 import numpy as np
 
-LARGE = 2 * 1024 * 1024
-_COLLAPSE = 25
-"""MADV_COLLAPSE, which `mmap` has no name for."""
+HUGE_PAGE = 2 * 1024 * 1024
+_MADV_COLLAPSE = 25
+"""The `mmap` module does not define it."""
 _MAP_FIXED = 0x10
 _mmap = ctypes.CDLL(None).mmap
 _mmap.restype = ctypes.c_size_t
 _mmap.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-_kept: list[mmap.mmap] = []
-_MOST = 32 * 1024 * 1024 - 64 * 1024
-"""What glibc takes notice of at most, with room for what it adds."""
+_leaked: list[mmap.mmap] = []
+_MALLOC_BLOCK = 32 * 1024 * 1024 - 64 * 1024
+"""The largest allocation that still raises glibc's dynamic mmap threshold, minus its own overhead."""
 
 
-def _usable() -> bool:
+def _supported() -> bool:
     try:
-        return int(Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size").read_text()) == LARGE
+        return int(Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size").read_text()) == HUGE_PAGE
     except (OSError, ValueError):
         return False
 
 
-USABLE = _usable()
+ENABLED = _supported()
 
 
-def rounded(size: int, step: int) -> int:
-    """So many bytes in whole steps; in whole large pages if that is twice as much at most."""
-    step = LARGE if USABLE and size >= LARGE // 2 else step
+def round_up(size: int, step: int) -> int:
+    """Round up to a multiple of `step`, or of a huge page if that at most doubles the size."""
+    step = HUGE_PAGE if ENABLED and size >= HUGE_PAGE // 2 else step
     return -(-size // step) * step
 
 
-def mapped(fd: int, size: int, prot: int) -> tuple[mmap.mmap, memoryview]:
-    """Map a file where large pages can be; its bytes may lie in the middle of the map."""
-    if USABLE and size % LARGE == 0:
-        memory = mmap.mmap(-1, size + LARGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=prot)
+def map_aligned(fd: int, size: int, prot: int) -> tuple[mmap.mmap, memoryview]:
+    """Map a file, aligned to huge pages if possible; the view may start inside the map."""
+    if ENABLED and size % HUGE_PAGE == 0:
+        memory = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=prot)
         start = np.frombuffer(memory, np.uint8).ctypes.data
-        shift = -start % LARGE
+        shift = -start % HUGE_PAGE
         flags = mmap.MAP_SHARED | _MAP_FIXED
         if _mmap(start + shift, size, prot, flags, fd, 0) == start + shift:
             return memory, memoryview(memory)[shift : shift + size]
-        _kept.append(memory)  # part of its place may be somebody else's now: it must not be given up
+        _leaked.append(memory)  # its address range may belong to someone else now, so it must not be unmapped
     memory = mmap.mmap(fd, size, prot=prot)
     return memory, memoryview(memory)
 
 
-def enlarge(memory: mmap.mmap, view: memoryview) -> None:
-    """Ask for large pages behind what was just mapped; both ends see them."""
-    if USABLE and len(view) % LARGE == 0:
+def request_huge_pages(memory: mmap.mmap, view: memoryview) -> None:
+    """Ask the kernel for huge pages behind a fresh map; both sides benefit."""
+    if ENABLED and len(view) % HUGE_PAGE == 0:
         shift = np.frombuffer(view, np.uint8).ctypes.data - np.frombuffer(memory, np.uint8).ctypes.data
-        np.frombuffer(view, np.uint8)[::LARGE] = 0  # what nobody has touched yet is refused
-        with contextlib.suppress(OSError):  # an older system, or no memory in large pieces
-            memory.madvise(_COLLAPSE, shift, len(view))
+        np.frombuffer(view, np.uint8)[::HUGE_PAGE] = 0  # MADV_COLLAPSE fails on untouched pages
+        with contextlib.suppress(OSError):  # an older kernel, or fragmented memory
+            memory.madvise(_MADV_COLLAPSE, shift, len(view))
 
 
-def keep_what_is_freed() -> None:
-    """Let the system's allocator keep the memory of large messages, which ZeroMQ takes and gives back one by one.
+def keep_freed_memory() -> None:
+    """Make malloc keep the memory of large messages instead of returning it to the system each time.
 
-    glibc would return most of it each time, and every page would be asked for and cleared anew. It keeps twice the
-    largest block that it has seen come back, whoever had it: it is shown one, which nobody writes into. Who has set
-    limits of their own (MALLOC_TRIM_THRESHOLD_ and the like) has these; other allocators are not impressed.
+    ZeroMQ allocates and frees one buffer per message; without this, every page would be faulted in and zeroed again.
+    glibc keeps up to twice the largest block it has seen freed, so we allocate and free one that nobody touches.
+    Limits set by the user (MALLOC_TRIM_THRESHOLD_ and the like) still win; other allocators ignore this.
     """
-    np.empty(_MOST, np.uint8)
+    np.empty(_MALLOC_BLOCK, np.uint8)

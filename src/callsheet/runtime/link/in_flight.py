@@ -1,20 +1,20 @@
-"""What is on its way from a link to its listener: in blocks of the link's own, bounded, in order, until given back."""
+"""The messages a link has sent and the listener has not released yet: bounded, and in order."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from callsheet.runtime.link.blocks import Block, Blocks
+from callsheet.runtime.link.blocks import Block, BlockPool
 from callsheet.runtime.link.protocol import Header
 
 
 @dataclass
-class Counts:
-    """What a link has seen; read by the metrics."""
+class LinkStats:
+    """Counters of a link, read by the metrics."""
 
     sent: int = 0
     sent_bytes: int = 0
-    sent_by_memory: int = 0
+    sent_via_shm: int = 0
     received: int = 0
     connects: int = 0
     resent: int = 0
@@ -22,10 +22,10 @@ class Counts:
     """Seconds spent waiting for a free block or for the other side."""
 
     def measure(self) -> dict[str, float]:
-        """What the metrics of transport show."""
+        """Values for the transport metrics."""
         return {
-            "sent_memory": self.sent_by_memory,
-            "sent_network": self.sent_bytes - self.sent_by_memory,
+            "sent_memory": self.sent_via_shm,
+            "sent_network": self.sent_bytes - self.sent_via_shm,
             "frames_sent": self.sent,
             "frames_received": self.received,
             "reconnects": max(0, self.connects - 1),
@@ -33,53 +33,53 @@ class Counts:
 
 
 @dataclass(slots=True)
-class Flying:
-    """One message in flight."""
+class InFlightMessage:
+    """A message in flight."""
 
     header: Header
     block: Block
     length: int
 
 
-class Flight:
-    """The messages in flight, in the order of their sending."""
+class InFlightWindow:
+    """The messages in flight, in the order they were sent."""
 
     def __init__(self, blocks: int) -> None:
-        self.blocks = Blocks(blocks)
-        self.counts = Counts()
-        self._flying: dict[int, Flying] = {}
+        self.blocks = BlockPool(blocks)
+        self.counts = LinkStats()
+        self._messages: dict[int, InFlightMessage] = {}
 
     def __len__(self) -> int:
-        return len(self._flying)
+        return len(self._messages)
 
     @property
     def items(self) -> int:
-        """In all messages together."""
-        return sum(flying.header.count for flying in self._flying.values())
+        """Items in all messages."""
+        return sum(message.header.count for message in self._messages.values())
 
-    def all(self) -> list[Flying]:
-        """To be sent again."""
-        return list(self._flying.values())
+    def messages(self) -> list[InFlightMessage]:
+        """All messages, for resending."""
+        return list(self._messages.values())
 
-    def launch(self, header: Header, block: Block, length: int, by_memory: bool | None) -> Flying:
-        """A message is sent."""
-        flying = self._flying[block.index] = Flying(header, block, length)
+    def add(self, header: Header, block: Block, length: int, shared_memory: bool | None) -> InFlightMessage:
+        """Record a message that is being sent."""
+        message = self._messages[block.index] = InFlightMessage(header, block, length)
         counts = self.counts
         counts.sent += 1
         counts.sent_bytes += length
-        if by_memory:
-            counts.sent_by_memory += length
-        return flying
+        if shared_memory:
+            counts.sent_via_shm += length
+        return message
 
-    def land(self, index: int) -> None:
-        """The other side is done with a block."""
-        flying = self._flying.pop(index, None)
-        if flying is not None:
-            self.blocks.give_back(flying.block)
+    def release(self, index: int) -> None:
+        """The other side has released a block."""
+        message = self._messages.pop(index, None)
+        if message is not None:
+            self.blocks.release_block(message.block)
 
-    def forget(self) -> None:
-        """Nothing is in flight any more. The other side may still look at it: new memory takes its place."""
-        for flying in self._flying.values():
-            flying.block.close()
-            self.blocks.give_back(flying.block)
-        self._flying.clear()
+    def abandon(self) -> None:
+        """Forget everything in flight. The other side may still read it, so the blocks get new memory."""
+        for message in self._messages.values():
+            message.block.close()
+            self.blocks.release_block(message.block)
+        self._messages.clear()

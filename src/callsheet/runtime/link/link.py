@@ -1,7 +1,7 @@
-"""The side that connects to an endpoint: it comes back by itself, and sends again what was not taken.
+"""The side that connects to an endpoint: it reconnects automatically and resends what was not released.
 
-Nothing runs in the background. A call that needs the connection makes it, as long as its deadline allows; what is in
-flight when a connection breaks is sent again on the next one, in its order.
+Nothing runs in the background. A call that needs the connection establishes it, within its deadline; messages that
+were in flight when a connection broke are resent on the next one, in order.
 """
 
 from __future__ import annotations
@@ -16,80 +16,81 @@ from callsheet.errors import RetryError
 from callsheet.runtime.context import Context
 from callsheet.runtime.link import protocol as m
 from callsheet.runtime.link.blocks import Block
-from callsheet.runtime.link.connector import Dialler, NetworkEnd, Refused
+from callsheet.runtime.link.connector import Connector, LinkTransport, Refused, ZmqClientTransport
 from callsheet.runtime.link.frame import Frame
-from callsheet.runtime.link.in_flight import Flight, Flying
-from callsheet.runtime.link.transport import Full, Lost, MemoryWire
+from callsheet.runtime.link.in_flight import InFlightMessage, InFlightWindow
+from callsheet.runtime.link.transport import Disconnected, SendFull, ShmTransport
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
 
-_SLOWEST = 0.5
-_TRY = 2.0
-_PATIENCE = 0.05
-_UNMET = 10.0
-"""Seconds of failed handshakes after which a link that was never accepted has the wrong key."""
+_MAX_BACKOFF = 0.5
+_ATTEMPT_SECONDS = 2.0
+_QUICK_CONNECT = 0.05
+_WRONG_KEY_AFTER = 10.0
+"""If a link was never accepted, this many seconds of failed handshakes mean a wrong key."""
 
 
 class TimedOut(RetryError):
-    """A deadline passed before the other side did what was wanted."""
+    """A deadline passed before the other side answered."""
 
 
 class Link:
-    """A connection to one listener. One thread at a time uses it."""
+    """A connection to one listener. Use it from one thread at a time."""
 
     def __init__(
         self,
         context: Context,
         endpoint: str,
-        pattern: str,
+        service: str,
         *,
         schema: Schema | None = None,
         address: str = "",
         blocks: int = 4,
-        on_up: Callable[[m.Welcome], None] = lambda welcome: None,
-        body: Callable[[], bytes] = bytes,
+        on_connect: Callable[[m.Welcome], None] = lambda welcome: None,
+        hello_body: Callable[[], bytes] = bytes,
         on_data: Callable[[Frame], None] = Frame.release,
-        lazy: bool = False,
+        piggyback_releases: bool = False,
     ) -> None:
-        """A lazy link gives blocks back with the next message that it posts, not with one of their own."""
+        """With `piggyback_releases`, blocks are released along with the next posted message instead of one of their
+        own."""
         self.context = context
-        self._flight = Flight(blocks)
-        self.counts = self._flight.counts
-        self._dialler = Dialler(context, endpoint, address or context.address(endpoint), pattern, schema)
-        self._blocks = self._flight.blocks
-        self._wire: MemoryWire | NetworkEnd | None = None
+        self._in_flight = InFlightWindow(blocks)
+        self.counts = self._in_flight.counts
+        self._connector = Connector(context, endpoint, address or context.address(endpoint), service, schema)
+        self._blocks = self._in_flight.blocks
+        self._transport: LinkTransport | None = None
         self._poll = select.poll()
-        self._on_up = on_up
-        self._body = body
+        self._on_connect = on_connect
+        self._hello_body = hello_body
         self._backoff = 0.0
         self._not_before = 0.0
         self._down_since = time.monotonic()
         self._on_data = on_data
-        self._lazy = lazy
-        self._owed: list[int] = []
-        self._again: deque[Flying] = deque()
-        """What is to be sent again and does not fit into the listener's window yet."""
+        self._piggyback = piggyback_releases
+        self._queued_releases: list[int] = []
+        self._resend_queue: deque[InFlightMessage] = deque()
+        """Messages to resend that do not fit into the listener's window yet."""
         self._window = blocks
         context.measuring.follow("Transport", endpoint, self.measure)
 
     def measure(self) -> dict[str, float]:
-        """What the metrics of transport show."""
-        return {**self.counts.measure(), "peers": self._wire is not None}
+        """Values for the transport metrics."""
+        return {**self.counts.measure(), "peers": self._transport is not None}
 
     @property
-    def by_memory(self) -> bool | None:
-        """Whether payloads stay in memory; None while there is no connection."""
-        return self._wire.by_memory if self._wire else None
+    def shared_memory(self) -> bool | None:
+        """Whether payloads stay in shared memory; None while disconnected."""
+        return self._transport.shared_memory if self._transport else None
 
     @property
-    def flying(self) -> int:
-        """Blocks that the other side has not given back yet."""
-        return len(self._flight)
+    def in_flight(self) -> int:
+        """Blocks that the other side has not released yet."""
+        return len(self._in_flight)
 
     @property
-    def flying_items(self) -> int:
+    def in_flight_items(self) -> int:
         """Items in those blocks."""
-        return self._flight.items
+        return self._in_flight.items
 
     @property
     def free(self) -> int:
@@ -98,32 +99,32 @@ class Link:
 
     @property
     def address(self) -> str:
-        """Where the other side is."""
-        return self._dialler.address
+        """The listener's address."""
+        return self._connector.address
 
     @property
     def bytes_on_socket(self) -> int:
-        """What passed the socket itself while payloads went by memory."""
-        return self._wire.bytes_on_socket if isinstance(self._wire, MemoryWire) else 0
+        """Bytes that went through the socket itself while payloads stayed in shared memory."""
+        return self._transport.bytes_on_socket if isinstance(self._transport, ShmTransport) else 0
 
-    def announce(self, schema: Schema) -> None:
-        """What will be sent, when it was not known at first; before the first connection."""
-        self._dialler.schema = schema
+    def set_schema(self, schema: Schema) -> None:
+        """Set what will be sent, if it was not known at first; before connecting."""
+        self._connector.schema = schema
 
     def connect(self, timeout: float | None = None) -> None:
-        """Have a connection."""
+        """Connect, unless connected."""
         deadline = Deadline(timeout)
-        while self._wire is None:
-            self._dial(deadline)
+        while self._transport is None:
+            self._connect_once(deadline)
 
-    def try_connect(self, patience: float = _PATIENCE) -> bool:
-        """Whether there is a connection; makes one if that goes quickly, else goes on with it in the next call."""
-        if self._wire is None and time.monotonic() >= self._not_before:
+    def try_connect(self, patience: float = _QUICK_CONNECT) -> bool:
+        """Return whether there is a connection; try for a moment to establish one, and continue in the next call."""
+        if self._transport is None and time.monotonic() >= self._not_before:
             self.context.stop.check()
-            wait = 0.0 if self._dialler.under_way else patience
-            if not self._try(time.monotonic() + wait) and not self._dialler.under_way:
-                self._not_before = time.monotonic() + _SLOWEST
-        return self._wire is not None
+            wait = 0.0 if self._connector.in_progress else patience
+            if not self._attempt(time.monotonic() + wait) and not self._connector.in_progress:
+                self._not_before = time.monotonic() + _MAX_BACKOFF
+        return self._transport is not None
 
     def reserve(self, size: int, timeout: float | None = None) -> Block:
         """A block to fill; waits until one is free."""
@@ -133,7 +134,7 @@ class Link:
         begun = time.monotonic()
         deadline = Deadline(timeout)
         while True:
-            self._step(deadline)
+            self.wait(deadline)
             block = self._blocks.take(size)
             if block is not None:
                 self.counts.waited += time.monotonic() - begun
@@ -142,223 +143,220 @@ class Link:
     def try_reserve(self, size: int) -> Block | None:
         """A block to fill, if one is free now."""
         block = self._blocks.take(size)
-        if block is None and self._wire is not None:
-            self._pump()
+        if block is None and self._transport is not None:
+            self._receive_all()
             block = self._blocks.take(size)
         return block
 
     def cancel(self, block: Block) -> None:
-        """A reserved block is not sent after all."""
-        self._blocks.give_back(block)
+        """Give up a reserved block."""
+        self._blocks.release_block(block)
 
     def post(self, header: m.Header, block: Block, length: int) -> None:
-        """Send without waiting: at once, or with the next connection when there is none now. It is certain to arrive
-        while this process lives."""
-        flying = self._flight.launch(header, block, length, self.by_memory)
-        if self._again:
-            self._again.append(flying)
-        elif self._wire is not None:
-            released = self._owed.pop() if self._owed else m.NO_BLOCK
+        """Send without waiting: now, or on the next connection. The message arrives as long as this process lives."""
+        message = self._in_flight.add(header, block, length, self.shared_memory)
+        if self._resend_queue:
+            self._resend_queue.append(message)
+        elif self._transport is not None:
+            released = self._queued_releases.pop() if self._queued_releases else m.NO_BLOCK
             try:
-                self._wire.send_data(header, block, length, released)
-            except (Full, Lost):
-                self._lost()
+                self._transport.send_data(header, block, length, released)
+            except (SendFull, Disconnected):
+                self._disconnected()
 
-    def tell(self, header: m.Header, released: int = m.NO_BLOCK) -> bool:
-        """Send a message without arrays if there is a connection now; whether there was. It may be lost. A block that
-        came on this connection can be given back with it."""
-        if self._wire is None:
+    def send(self, header: m.Header, released: int = m.NO_BLOCK) -> bool:
+        """Send a message without arrays if connected; return whether it was. The message may be lost. It can release
+        a block that arrived on this connection."""
+        if self._transport is None:
             return False
         try:
-            self._wire.send_data(header, None, 0, released)
-        except (Full, Lost):
-            self._lost()
+            self._transport.send_data(header, None, 0, released)
+        except (SendFull, Disconnected):
+            self._disconnected()
             return False
         return True
 
-    def forget(self) -> None:
-        """Do not send again what is in flight. The other side may still look at it: new memory takes its place."""
-        self._again.clear()
-        self._flight.forget()
+    def discard_in_flight(self) -> None:
+        """Do not resend what is in flight. The other side may still read it, so the blocks get new memory."""
+        self._resend_queue.clear()
+        self._in_flight.abandon()
 
-    def limit(self, blocks: int) -> None:
-        """Have no more blocks than this."""
-        self._blocks.limit(blocks)
+    def limit_blocks(self, blocks: int) -> None:
+        """Use no more blocks than this."""
+        self._blocks.shrink_to(blocks)
 
     def poll(self) -> None:
-        """Take in what has come, without waiting."""
-        if self._wire is not None:
-            self._pump()
+        """Process what has arrived, without waiting."""
+        if self._transport is not None:
+            self._receive_all()
 
-    def look(self) -> None:
-        """Take in what has come, and notice when the connection broke, without waiting."""
-        if isinstance(self._wire, NetworkEnd):
+    def check_connection(self) -> None:
+        """Process what has arrived, and notice a broken connection, without waiting."""
+        if isinstance(self._transport, ZmqClientTransport):
             try:
-                self._wire.look()
-            except Lost:
-                self._lost()
+                self._transport.check_connection()
+            except Disconnected:
+                self._disconnected()
         self.poll()
 
     def wait(self, deadline: Deadline) -> None:
-        """Wait for anything to happen, a second at most, and deal with it; `TimedOut` when the deadline has passed."""
-        self._step(deadline)
-
-    def _step(self, deadline: Deadline) -> None:
-        """Wait for something to happen, and deal with it."""
-        if self._dialler.heeds_stop:
+        """Wait up to a second for an event and process it; `TimedOut` if the deadline has passed."""
+        if self._connector.interruptible:
             self.context.stop.check()
-        if self._wire is None:
-            self._dial(deadline)
+        if self._transport is None:
+            self._connect_once(deadline)
             return
         if deadline.passed:
-            raise TimedOut(f"{self._dialler.endpoint} at {self.address} did not answer in time")
-        wire = self._wire
+            raise TimedOut(f"{self._connector.endpoint} at {self.address} did not answer in time")
+        transport = self._transport
         try:
-            if isinstance(wire, MemoryWire):
+            if isinstance(transport, ShmTransport):
                 self._poll.poll(deadline.left(1.0) * 1000)
             else:
-                wire.wait(deadline.left(1.0))
-        except Lost:
-            self._lost()
+                transport.wait(deadline.left(1.0))
+        except Disconnected:
+            self._disconnected()
             return
-        self._pump()
+        self._receive_all()
 
-    def _pump(self) -> None:
-        wire = self._wire
-        if wire is None:
+    def _receive_all(self) -> None:
+        transport = self._transport
+        if transport is None:
             return
         try:
-            while (found := wire.receive()) is not None:
-                message, payload, kind, block, released = found
+            while (received := transport.receive()) is not None:
+                message, payload, kind, block, released = received
                 if released != m.NO_BLOCK:
-                    self._flight.land(released)
+                    self._in_flight.release(released)
                 if kind == m.RELEASE:
-                    for index in m.released_by(message):
-                        self._flight.land(index)
+                    for index in m.decode_release(message):
+                        self._in_flight.release(index)
                 elif kind == m.DATA:
                     self.counts.received += 1
-                    self._on_data(Frame(m.header_of(message), payload, block, self, self._release(wire)))
+                    self._on_data(
+                        Frame(m.decode_header(message), payload, block, self, self._release(transport))
+                    )
                 elif kind == m.REFUSAL:
-                    no = m.refusal_of(message)
-                    if not no.again:
-                        self._lost()
+                    refusal = m.decode_refusal(message)
+                    if not refusal.retryable:
+                        self._disconnected()
                         raise Refused(
-                            f"{self._dialler.endpoint} at {self.address} ended the link: {no.reason}",
-                            fix=no.fix,
+                            f"{self._connector.endpoint} at {self.address} ended the link: {refusal.reason}",
+                            fix=refusal.fix,
                         )
-                    self._dialler.reason = no.reason
-                    raise Lost
-        except (Lost, m.BadMessage):
-            self._lost()
-        if self._again:
-            self._send_again()
+                    self._connector.reason = refusal.reason
+                    raise Disconnected
+        except (Disconnected, m.BadMessage):
+            self._disconnected()
+        if self._resend_queue:
+            self._resend()
 
-    def _release(self, wire: MemoryWire | NetworkEnd) -> Callable[[int], None]:
+    def _release(self, transport: LinkTransport) -> Callable[[int], None]:
         def release(block: int) -> None:
-            if self._wire is wire:
-                if self._lazy:
-                    self._owed.append(block)
+            if self._transport is transport:
+                if self._piggyback:
+                    self._queued_releases.append(block)
                     return
                 try:
-                    wire.send(m.encode_release([block]))
-                except (Lost, Full):
-                    self._lost()
+                    transport.send(m.encode_release([block]))
+                except (Disconnected, SendFull):
+                    self._disconnected()
 
         return release
 
-    def _dial(self, deadline: Deadline) -> None:
-        spread = random.uniform(0.5, 1.5)  # noqa: S311 - many lose the same listener at once
-        wait = deadline.left(self._backoff * spread)
-        if wait and self._dialler.heeds_stop:
+    def _connect_once(self, deadline: Deadline) -> None:
+        jitter = random.uniform(0.5, 1.5)  # noqa: S311 - jitter: many links lose the same listener at once
+        wait = deadline.left(self._backoff * jitter)
+        if wait and self._connector.interruptible:
             self.context.stop.sleep(wait)
         elif wait:
             time.sleep(wait)
-        if self._try(time.monotonic() + deadline.left(_TRY)):
+        if self._attempt(time.monotonic() + deadline.left(_ATTEMPT_SECONDS)):
             return
-        if not self._dialler.under_way:
-            self._backoff = min(_SLOWEST, max(0.05, self._backoff * 2))
-        if deadline.passed:  # the try goes on in the next call: a busy listener may need longer than one
+        if not self._connector.in_progress:
+            self._backoff = min(_MAX_BACKOFF, max(0.05, self._backoff * 2))
+        if deadline.passed:  # the attempt continues in the next call: a busy listener may need longer
             raise TimedOut(
-                f"no connection to {self._dialler.endpoint} at {self.address}: {self._dialler.reason}",
+                f"no connection to {self._connector.endpoint} at {self.address}: {self._connector.reason}",
                 fix="is the process that binds it running? See `callsheet status`",
             )
 
-    def _try(self, until: float) -> bool:
-        found = self._dialler.dial(self._body(), until)
-        if found is not None:
-            self._wire, welcome = found
-            self._up(welcome)
+    def _attempt(self, until: float) -> bool:
+        connection = self._connector.attempt(self._hello_body(), until)
+        if connection is not None:
+            self._transport, welcome = connection
+            self._connected(welcome)
             return True
-        if not self.counts.connects and self._dialler.unmet > _UNMET:
+        if not self.counts.connects and self._connector.handshake_failing_for > _WRONG_KEY_AFTER:
             raise Refused(
-                f"{self._dialler.endpoint} at {self.address} does not accept this process's key",
+                f"{self._connector.endpoint} at {self.address} does not accept this process's key",
                 fix="both must belong to the same run; a process started by hand uses `callsheet join`",
             )
-        self._dialler.say(time.monotonic() - self._down_since)
+        self._connector.log_outage(time.monotonic() - self._down_since)
         return False
 
-    def _up(self, welcome: m.Welcome) -> None:
+    def _connected(self, welcome: m.Welcome) -> None:
         self._backoff = 0.0
         self.counts.connects += 1
         self._watch()
         self._window = max(1, welcome.window)
-        self._blocks.limit(welcome.window)
-        self._blocks.hide()
-        self._on_up(welcome)
-        self._again = deque(self._flight.all())
-        self._send_again()
+        self._blocks.shrink_to(welcome.window)
+        self._blocks.mark_unshared()
+        self._on_connect(welcome)
+        self._resend_queue = deque(self._in_flight.messages())
+        self._resend()
 
-    def _send_again(self) -> None:
-        """As much as the listener takes at a time: it may allow less than the one before it."""
-        while self._again and self._wire is not None:
-            if len(self._flight) - len(self._again) >= self._window:
+    def _resend(self) -> None:
+        """Resend as much as fits into the window: this listener may allow less than the last one."""
+        while self._resend_queue and self._transport is not None:
+            if len(self._in_flight) - len(self._resend_queue) >= self._window:
                 return
-            flying = self._again.popleft()
+            message = self._resend_queue.popleft()
             try:
-                self._wire.send_data(flying.header, flying.block, flying.length)
+                self._transport.send_data(message.header, message.block, message.length)
                 self.counts.resent += 1
-            except (Lost, Full):
-                self._lost()
+            except (Disconnected, SendFull):
+                self._disconnected()
 
     def _watch(self) -> None:
         self._poll = select.poll()
-        if isinstance(self._wire, MemoryWire):
-            self._poll.register(self._wire.fd, select.POLLIN)
-            if self._dialler.heeds_stop:
+        if isinstance(self._transport, ShmTransport):
+            self._poll.register(self._transport.fd, select.POLLIN)
+            if self._connector.interruptible:
                 self._poll.register(self.context.stop.fd, select.POLLIN)
-        elif self._wire is not None and not self._dialler.heeds_stop:
-            self._wire.ignore_stop()
+        elif self._transport is not None and not self._connector.interruptible:
+            self._transport.ignore_stop()
 
-    def _lost(self) -> None:
-        if self._wire is not None:
-            self._wire.close()
-            self._wire = None
+    def _disconnected(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
             self._down_since = time.monotonic()
-            self._owed.clear()
-            self._again.clear()
+            self._queued_releases.clear()
+            self._resend_queue.clear()
 
     def drain(self, timeout: float | None) -> bool:
-        """Wait until the other side has given all blocks back, also when the process should stop; whether it did."""
+        """Wait until the other side has released all blocks, even if the process should stop; return whether it did."""
         deadline = Deadline(timeout)
         self.ignore_stop()
-        while len(self._flight):
+        while len(self._in_flight):
             try:
-                self._step(deadline)
+                self.wait(deadline)
             except TimedOut:
                 return False
         return True
 
     def ignore_stop(self) -> None:
-        """From now on waits go on although the process should stop: it hands over what it has."""
-        if self._dialler.heeds_stop:
-            self._dialler.heeds_stop = False
+        """From now on, waits continue even if the process should stop, to hand over what is left."""
+        if self._connector.interruptible:
+            self._connector.interruptible = False
             self._watch()
 
     def close(self) -> None:
-        """End the connection; what is in flight may be lost, so `drain` first."""
-        if self._wire is not None:
-            self._wire.close()
-            self._wire = None
-        self._dialler.close()
+        """Close the connection. Messages in flight may be lost, so call `drain` first."""
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+        self._connector.close()
         self._blocks.close()
         self.context.measuring.ended(self.measure)

@@ -1,4 +1,4 @@
-"""One link, as the listener sees it: the blocks that are in flight to it, and those that it is owed."""
+"""One link, as the listener sees it: the blocks in flight to it, and those of its own to release."""
 
 from __future__ import annotations
 
@@ -8,168 +8,167 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from callsheet.runtime.link import protocol as m
-from callsheet.runtime.link.blocks import Block, Blocks
-from callsheet.runtime.link.endpoint_handler import LONGEST_REASON
-from callsheet.runtime.link.transport import Full, Lost, MemoryWire, NetworkWire
+from callsheet.runtime.link.blocks import Block, BlockPool
+from callsheet.runtime.link.transport import Disconnected, SendFull, ShmTransport, ZmqTransport
 from callsheet.runtime.schema import Schema
 
 if TYPE_CHECKING:
     from callsheet.runtime.link.listener import Listener
 
-LARGE: Final = 128 * 1024
-"""Bytes from which copying a block takes much longer than the message that gives it back."""
-LENT: Final = m.MOST_BLOCKS // 2
-"""Blocks with this number and above are lent to many peers at once; those below belong to one."""
+LARGE_BLOCK: Final = 128 * 1024
+"""From this size on, copying a block takes much longer than the message that releases it."""
+FIRST_SHARED_BLOCK: Final = m.MAX_BLOCKS // 2
+"""Blocks from this number on are shared by many peers; those below belong to one."""
 
 
 class Peer:
     """One link, as the listener sees it."""
 
     def __init__(
-        self, listener: Listener, hello: m.Hello, schema: Schema | None, wire: NetworkWire, route: bytes
+        self, listener: Listener, hello: m.Hello, schema: Schema | None, transport: ZmqTransport, route: bytes
     ) -> None:
         self.name = hello.name
         self.incarnation = hello.incarnation
         self.hello = hello
         self.schema = schema
-        self.wire: NetworkWire | MemoryWire = wire
+        self.transport: ZmqTransport | ShmTransport = transport
         self.route = route
         self.alive = True
         self.token = b""
-        """With which it may come in by memory."""
+        """Authorizes its upgrade to shared memory."""
         self.state: Any = None
-        """Whatever the pattern keeps about it."""
-        self.open = 0
-        """Blocks of its own that it has sent and that are not done with."""
+        """Whatever the service stores about it."""
+        self.unreleased = 0
+        """Blocks it has sent that are not released yet."""
         self._listener = listener
-        self._blocks = Blocks(listener.window)
-        self._flying: dict[int, Block] = {}
-        self._owed: list[int] = []
-        self._held = 0
-        self._loans: dict[int, list[Callable[[], None]]] = {}
-        self._seen: dict[int, Block] = {}
+        self._blocks = BlockPool(listener.window)
+        self._in_flight: dict[int, Block] = {}
+        self._releases: list[int] = []
+        self._retained = 0
+        self._shared: dict[int, list[Callable[[], None]]] = {}
+        self._mapped_by_peer: dict[int, Block] = {}
 
     def reserve(self, size: int) -> Block | None:
         """A block to fill and send; None while all are in flight."""
         return self._blocks.take(size)
 
     def send(self, header: m.Header, block: Block | None = None, length: int = 0) -> bool:
-        """Send; whether the peer was still there."""
+        """Send a message; return whether the peer was still connected."""
         if not self.alive:
             return False
-        released = self._owed.pop() if self._owed else m.NO_BLOCK
+        released = self._releases.pop() if self._releases else m.NO_BLOCK
         try:
-            self.wire.send_data(header, block, length, released)
-        except (Lost, Full):
-            self._listener.drop(self)
+            self.transport.send_data(header, block, length, released)
+        except (Disconnected, SendFull):
+            self._listener.disconnect(self)
             return False
-        if not self.wire.by_memory:
-            self._listener.touched()
+        if not self.transport.shared_memory:
+            self._listener.recheck_socket()
         if block is not None:
-            self._flying[block.index] = block
+            self._in_flight[block.index] = block
         return True
 
-    def lend(self, header: m.Header, block: Block, length: int, returned: Callable[[], None]) -> bool:
-        """Send a block that other peers read too; `returned` is called once this one gives it back, or is gone."""
+    def send_shared(self, header: m.Header, block: Block, length: int, on_return: Callable[[], None]) -> bool:
+        """Send a block that other peers read too. `on_return` is called when this peer releases it or disconnects."""
         if not self.alive:
-            returned()
+            on_return()
             return False
-        block.shown = self._seen.get(block.index) is block
-        released = self._owed.pop() if self._owed else m.NO_BLOCK
+        block.shared = self._mapped_by_peer.get(block.index) is block
+        released = self._releases.pop() if self._releases else m.NO_BLOCK
         try:
-            self.wire.send_data(header, block, length, released)
-        except (Lost, Full):
-            returned()
-            self._listener.drop(self)
+            self.transport.send_data(header, block, length, released)
+        except (Disconnected, SendFull):
+            on_return()
+            self._listener.disconnect(self)
             return False
-        if self.wire.by_memory:
-            self._seen[block.index] = block
+        if self.transport.shared_memory:
+            self._mapped_by_peer[block.index] = block
         else:
-            self._listener.touched()
-        self._loans.setdefault(block.index, []).append(returned)
+            self._listener.recheck_socket()
+        self._shared.setdefault(block.index, []).append(on_return)
         return True
 
     @property
-    def loans(self) -> int:
-        """Blocks that are lent to it now."""
-        return sum(map(len, self._loans.values()))
+    def shared_count(self) -> int:
+        """Shared blocks this peer has now."""
+        return sum(map(len, self._shared.values()))
 
-    def say_no(self, no: m.Refusal) -> None:
-        """The last that it hears."""
-        no.reason = no.reason[:LONGEST_REASON]
-        self._listener.touched()
-        with contextlib.suppress(Lost, Full):
-            self.wire.send(m.encode(m.REFUSAL, no))
+    def send_refusal(self, refusal: m.Refusal) -> None:
+        """Send a refusal, as the last message."""
+        refusal.reason = refusal.reason[: m.MAX_REASON]
+        self._listener.recheck_socket()
+        with contextlib.suppress(Disconnected, SendFull):
+            self.transport.send(m.encode(m.REFUSAL, refusal))
 
     def refuse(self, reason: str, fix: str) -> None:
-        """End the link for good, because of what it wants."""
+        """End the link for good."""
         if self.alive:
             self._listener.refuse(self, m.Refusal(reason, fix=fix))
 
-    def owe(self, block: int) -> None:
-        """A block of the peer's is done with; it is told so soon."""
-        self.open -= 1
-        self._owed.append(block)
-        if len(self._owed) * 2 >= self._listener.window:
-            self.pay()
+    def queue_release(self, block: int) -> None:
+        """A block of the peer is no longer needed; tell it soon."""
+        self.unreleased -= 1
+        self._releases.append(block)
+        if len(self._releases) * 2 >= self._listener.window:
+            self.flush_releases()
         else:
-            self._listener.owing.add(self)
+            self._listener.pending_releases.add(self)
 
-    def hold(self) -> Callable[[int], None]:
-        """A large block has come; what to call with its number when it is done with. The peer fills it again while others
-        are copied: where there are several peers it is told with every second one, or when it waits for none other."""
-        self._held += 1
-        return self._owe_large
+    def retain_large(self) -> Callable[[int], None]:
+        """A large block has arrived; return the function that releases it. The peer refills it while others are
+        copied, so with several peers every second release, or the last one, is sent at once."""
+        self._retained += 1
+        return self._queue_large_release
 
-    def _owe_large(self, block: int) -> None:
-        self.open -= 1
-        self._held -= 1
-        self._owed.append(block)
-        if len(self._owed) > 1 or not self._held or self._listener.links == 1:
-            self.pay()
+    def _queue_large_release(self, block: int) -> None:
+        self.unreleased -= 1
+        self._retained -= 1
+        self._releases.append(block)
+        if len(self._releases) > 1 or not self._retained or self._listener.link_count == 1:
+            self.flush_releases()
         else:
-            self._listener.owing.add(self)
+            self._listener.pending_releases.add(self)
 
-    def pay(self) -> None:
-        """Give all blocks back that are done with."""
-        if self._owed and self.alive:
-            blocks, self._owed = self._owed, []
+    def flush_releases(self) -> None:
+        """Release all blocks that are no longer needed."""
+        if self._releases and self.alive:
+            blocks, self._releases = self._releases, []
             try:
-                self.wire.send(m.encode_release(blocks))
-            except (Lost, Full):
-                self._listener.drop(self)
-            if not self.wire.by_memory:
-                self._listener.touched()
+                self.transport.send(m.encode_release(blocks))
+            except (Disconnected, SendFull):
+                self._listener.disconnect(self)
+            if not self.transport.shared_memory:
+                self._listener.recheck_socket()
 
-    def given_back(self, index: int) -> None:
-        """The peer is done with a block of ours."""
-        if index >= LENT:
-            loans = self._loans.get(index)
-            if not loans:
+    def block_returned(self, index: int) -> None:
+        """The peer has released a block of ours."""
+        if index >= FIRST_SHARED_BLOCK:
+            callbacks = self._shared.get(index)
+            if not callbacks:
                 raise m.BadMessage(f"block {index} given back, which was not lent")
-            loans.pop(0)()
+            callbacks.pop(0)()
             return
-        block = self._flying.pop(index, None)
+        block = self._in_flight.pop(index, None)
         if block is None:
             raise m.BadMessage(f"block {index} given back, which was not in flight")
-        self._blocks.give_back(block)
+        self._blocks.release_block(block)
 
     def close(self) -> None:
-        """Forget its memory."""
+        """Free its memory."""
         self.alive = False
-        for loans in self._loans.values():
-            for returned in loans:
-                returned()
-        self._loans.clear()
-        self._seen.clear()
+        for callbacks in self._shared.values():
+            for on_return in callbacks:
+                on_return()
+        self._shared.clear()
+        self._mapped_by_peer.clear()
         self._blocks.close()
-        if isinstance(self.wire, MemoryWire):
-            self.wire.close()
+        if isinstance(self.transport, ShmTransport):
+            self.transport.close()
 
 
 @dataclass
-class Peers:
-    """All links of a listener, by what they are found by."""
+class PeerIndex:
+    """All links of a listener."""
 
     by_name: dict[str, Peer] = field(default_factory=dict)
     by_route: dict[bytes, Peer] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""The abstract Unix socket where a welcomed link turns from the network to memory.
+"""The handshake that upgrades a welcomed link from the network to shared memory, over an abstract Unix socket.
 
-Anyone on the machine can knock at such a socket. Who comes in proves that it received a welcome over the encrypted
-connection, by a fresh challenge each time, so that nothing overheard can be said again.
+Any local process can connect to such a socket. The two sides prove to each other, with a fresh challenge each time,
+that they share the token of a welcome that was sent over the encrypted connection.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ import select
 import socket
 import time
 
-NONCE = 32
-_TOKEN = 32
-_PROOF = 32
-_PATIENCE = 5.0
-"""Seconds that one who knocked has for its proof."""
-_TOKEN_LASTS = 120.0
-"""Seconds that a welcome can be used: a listener may be busy with something else for a while."""
-_GREETING = 0.05
-"""Seconds that a listener stays at the door for those whom it has just welcomed."""
-_FULL = 0.05
-"""Seconds to wait when there are no descriptors: nothing tells when there are some again."""
-_MOST = 4096
-"""Tokens that are kept, and connections that the system holds until they are accepted."""
-_MOST_WAITING = 256
-"""Connections that have not proved themselves: with one more, the oldest is turned away."""
-_AT_ONCE = 64
-"""Connections that are accepted before the listener sees to its links again: anyone may connect, as fast as it can."""
+NONCE_BYTES = 32
+_TOKEN_BYTES = 32
+_PROOF_BYTES = 32
+_PROOF_TIMEOUT = 5.0
+"""Seconds a new connection has to send its proof."""
+_TOKEN_LIFETIME = 120.0
+"""Seconds a token is valid: a listener may be busy with something else for a while."""
+_UPGRADE_GRACE = 0.05
+"""Seconds a listener waits for links that it has just welcomed."""
+_NO_FD_PAUSE = 0.05
+"""Seconds to wait when the process is out of file descriptors."""
+_MAX_TOKENS = 4096
+"""Limit for stored tokens, and for connections in the kernel's backlog."""
+_MAX_PENDING = 256
+"""Limit for unauthenticated connections; one more, and the oldest is dropped."""
+_ACCEPT_BATCH = 64
+"""Connections to accept before serving links again: anyone may connect, at any rate."""
 
 
 def host_identity() -> str:
-    """Equal in two processes between which abstract sockets, and so memory, can pass."""
+    """Equal in two processes that can reach each other's abstract sockets, and thus share memory."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return f"{file.read().strip()}/{os.stat('/proc/self/ns/net').st_ino}"
@@ -43,63 +43,63 @@ def host_identity() -> str:
         return ""
 
 
-def _proof(token: bytes, side: bytes, theirs: bytes, ours: bytes) -> bytes:
-    return hmac.digest(token, side + theirs + ours, hashlib.sha256)
+def _proof(token: bytes, side: bytes, first: bytes, second: bytes) -> bytes:
+    return hmac.digest(token, side + first + second, hashlib.sha256)
 
 
-class Entry:
-    """A link that comes in with a token. It takes as long as the listener does; an `OSError` says why not."""
+class ShmHandshakeClient:
+    """The link's side. It takes as long as the listener does; an `OSError` means that the listener refused."""
 
     def __init__(self, name: str, token: bytes) -> None:
-        self.over = time.monotonic() + _TOKEN_LASTS
+        self.expires_at = time.monotonic() + _TOKEN_LIFETIME
         self._name = name
         self._token = token
         self._challenge = b""
-        self._mine = secrets.token_bytes(NONCE)
+        self._nonce = secrets.token_bytes(NONCE_BYTES)
         self._connected = False
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.setblocking(False)
 
-    def step(self) -> bool:
-        """Go on as far as possible without waiting; whether it is in."""
+    def advance(self) -> bool:
+        """Continue as far as possible without blocking; return whether the handshake is complete."""
         try:
             if not self._connected:
                 self.socket.connect("\0" + self._name)
                 self._connected = True
             if not self._challenge:
-                self._challenge = self._hear(NONCE)
-                proof = _proof(self._token, b"link", self._challenge, self._mine)
-                self.socket.send(self._token[:8] + self._mine + proof)
-            right = _proof(self._token, b"listener", self._mine, self._challenge)
-            if not hmac.compare_digest(self._hear(_PROOF), right):
+                self._challenge = self._receive(NONCE_BYTES)
+                proof = _proof(self._token, b"link", self._challenge, self._nonce)
+                self.socket.send(self._token[:8] + self._nonce + proof)
+            expected = _proof(self._token, b"listener", self._nonce, self._challenge)
+            if not hmac.compare_digest(self._receive(_PROOF_BYTES), expected):
                 raise ConnectionRefusedError("the listener does not know the welcome")
         except BlockingIOError:
             return False
         return True
 
-    def _hear(self, length: int) -> bytes:
-        found = self.socket.recv(length)
-        if len(found) != length:
+    def _receive(self, length: int) -> bytes:
+        data = self.socket.recv(length)
+        if len(data) != length:
             raise ConnectionRefusedError("the listener turned the link away")
-        return found
+        return data
 
     def wait(self, seconds: float, stop: int = -1) -> None:
-        """Until there may be more to do."""
+        """Wait until there may be progress."""
         poll = select.poll()
         if stop >= 0:
             poll.register(stop, select.POLLIN)
         if self._connected:
             poll.register(self.socket, select.POLLIN)
         else:
-            seconds = min(seconds, 0.05)  # too many knock at once
+            seconds = min(seconds, 0.05)  # the backlog is full
         poll.poll(max(0.0, seconds) * 1000)
 
     def close(self) -> None:
-        """Do not come in."""
+        """Abort."""
         self.socket.close()
 
 
-class Door:
+class ShmHandshakeServer:
     """The listener's side."""
 
     def __init__(self) -> None:
@@ -107,98 +107,99 @@ class Door:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.setblocking(False)
         self.socket.bind("\0" + self.name)
-        self.socket.listen(_MOST)
+        self.socket.listen(_MAX_TOKENS)
         self.refused = 0
-        self._greets_until = 0.0
+        self._grace_until = 0.0
         self._tokens: dict[bytes, tuple[bytes, object, float]] = {}
-        self._waiting: dict[int, tuple[socket.socket, bytes, float]] = {}
+        self._pending: dict[int, tuple[socket.socket, bytes, float]] = {}
 
-    def expect(self, guest: object) -> bytes:
-        """A token for one who may come in, once and soon."""
+    def issue_token(self, peer: object) -> bytes:
+        """A token that `peer` can use once."""
         now = time.monotonic()
         for key, (_, _, until) in list(self._tokens.items()):
-            if until < now or len(self._tokens) >= _MOST:
+            if until < now or len(self._tokens) >= _MAX_TOKENS:
                 del self._tokens[key]
-        token = secrets.token_bytes(_TOKEN)
-        self._tokens[token[:8]] = (token, guest, now + _TOKEN_LASTS)
-        self._greets_until = now + _GREETING
+        token = secrets.token_bytes(_TOKEN_BYTES)
+        self._tokens[token[:8]] = (token, peer, now + _TOKEN_LIFETIME)
+        self._grace_until = now + _UPGRADE_GRACE
         return token
 
-    def revoke(self, token: bytes) -> None:
-        """Who was to come in with this token has gone."""
+    def revoke_token(self, token: bytes) -> None:
+        """The peer of this token is gone."""
         self._tokens.pop(token[:8], None)
 
-    def greeting(self) -> float:
-        """Seconds to stay at the door for those who were just welcomed: they would wait for the next call else."""
-        if not self._tokens and not self._waiting:
+    def grace_left(self) -> float:
+        """Seconds to wait for links that were just welcomed: otherwise they would wait for the next call."""
+        if not self._tokens and not self._pending:
             return 0.0
-        return self._greets_until - time.monotonic()
+        return self._grace_until - time.monotonic()
 
-    def knock(self) -> set[int]:
-        """Challenge those who knock; their descriptors, to be watched. When there are no descriptors left, those who
-        have not proved themselves make room: anyone may knock, and must not be able to end the listener."""
-        found: set[int] = set()
-        for _ in range(_AT_ONCE):
+    def accept(self) -> set[int]:
+        """Accept and challenge new connections; return their descriptors to poll. If the process is out of
+        descriptors, unauthenticated connections are dropped: anyone may connect, but nobody may stop the listener
+        that way."""
+        accepted: set[int] = set()
+        for _ in range(_ACCEPT_BATCH):
             try:
                 connection, _ = self.socket.accept()
             except BlockingIOError:
                 break
             except OSError:
-                if not self._waiting:
-                    time.sleep(_FULL)
+                if not self._pending:
+                    time.sleep(_NO_FD_PAUSE)
                     break
-                self._turn_away_oldest(found)
+                self._reject_oldest(accepted)
                 continue
-            if len(self._waiting) >= _MOST_WAITING:
-                self._turn_away_oldest(found)
+            if len(self._pending) >= _MAX_PENDING:
+                self._reject_oldest(accepted)
             connection.setblocking(False)
-            challenge = secrets.token_bytes(NONCE)
+            challenge = secrets.token_bytes(NONCE_BYTES)
             with contextlib.suppress(OSError):
                 connection.send(challenge)
-            self._waiting[connection.fileno()] = (connection, challenge, time.monotonic() + _PATIENCE)
-            found.add(connection.fileno())
-        return found
+            self._pending[connection.fileno()] = (connection, challenge, time.monotonic() + _PROOF_TIMEOUT)
+            accepted.add(connection.fileno())
+        return accepted
 
-    def waits(self, fd: int) -> bool:
-        """Whether this descriptor has not proved itself yet."""
-        return fd in self._waiting
+    def is_pending(self, fd: int) -> bool:
+        """Whether this connection is not authenticated yet."""
+        return fd in self._pending
 
-    def prove(self, fd: int) -> tuple[socket.socket, object] | None:
-        """The connection and its guest, when the proof is right; else it is turned away."""
-        connection, challenge, _ = self._waiting.pop(fd)
+    def authenticate(self, fd: int) -> tuple[socket.socket, object] | None:
+        """Check the proof: return the connection and its peer, or drop the connection and return None."""
+        connection, challenge, _ = self._pending.pop(fd)
         try:
             answer = connection.recv(1024)
-            key, theirs, proof = answer[:8], answer[8 : 8 + NONCE], answer[8 + NONCE :]
-            token, guest, until = self._tokens.pop(key, (b"", None, 0.0))
-            right = token and hmac.compare_digest(proof, _proof(token, b"link", challenge, theirs))
-            if right and time.monotonic() <= until:
-                connection.send(_proof(token, b"listener", theirs, challenge))
-                return connection, guest
+            key, client_nonce, proof = answer[:8], answer[8 : 8 + NONCE_BYTES], answer[8 + NONCE_BYTES :]
+            token, peer, until = self._tokens.pop(key, (b"", None, 0.0))
+            valid = token and hmac.compare_digest(proof, _proof(token, b"link", challenge, client_nonce))
+            if valid and time.monotonic() <= until:
+                connection.send(_proof(token, b"listener", client_nonce, challenge))
+                return connection, peer
         except OSError:
             pass
         self.refused += 1
         connection.close()
         return None
 
-    def sweep(self) -> None:
-        """Turn those away who say nothing."""
+    def drop_expired(self) -> None:
+        """Drop connections that did not send their proof in time."""
         now = time.monotonic()
-        for fd, (_, _, until) in list(self._waiting.items()):
+        for fd, (_, _, until) in list(self._pending.items()):
             if until < now:
-                self._turn_away(fd)
+                self._reject(fd)
 
-    def _turn_away_oldest(self, found: set[int]) -> None:
-        oldest = next(iter(self._waiting))
-        found.discard(oldest)
-        self._turn_away(oldest)
+    def _reject_oldest(self, accepted: set[int]) -> None:
+        oldest = next(iter(self._pending))
+        accepted.discard(oldest)
+        self._reject(oldest)
 
-    def _turn_away(self, fd: int) -> None:
-        connection, _, _ = self._waiting.pop(fd)
+    def _reject(self, fd: int) -> None:
+        connection, _, _ = self._pending.pop(fd)
         connection.close()
         self.refused += 1
 
     def close(self) -> None:
-        """Nobody comes in any more."""
+        """Close the socket and all pending connections."""
         self.socket.close()
-        for connection, _, _ in self._waiting.values():
+        for connection, _, _ in self._pending.values():
             connection.close()

@@ -12,7 +12,7 @@ import msgspec
 
 from callsheet.runtime.link.protocol import Integer, Natural, decode
 
-PATTERN: Final = "parameters"
+SERVICE: Final = "parameters"
 
 FETCH: Final = 1
 WATCH: Final = 2

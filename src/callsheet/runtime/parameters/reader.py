@@ -64,9 +64,9 @@ class ParameterReader:
         self._link = Link(
             context,
             endpoint,
-            protocol.PATTERN,
+            protocol.SERVICE,
             address=connect_to or "",
-            on_up=self._connected,
+            on_connect=self._connected,
             on_data=self._took,
         )
         context.measuring.follow("ParameterReader", endpoint, self.counts)
@@ -89,9 +89,9 @@ class ParameterReader:
         return self._have.number
 
     @property
-    def by_memory(self) -> bool | None:
+    def shared_memory(self) -> bool | None:
         """Whether the publisher is on this machine and its memory is read; None while there is no connection."""
-        return self._link.by_memory
+        return self._link.shared_memory
 
     def poll(
         self, newer_than: int | None = None, out: Mapping[str, np.ndarray] | None = None
@@ -99,9 +99,9 @@ class ParameterReader:
         """The latest snapshot if it is newer than the last one (or than that version); else None, at once."""
         wanted = self._wanted(newer_than)
         link = self._link
-        if link.by_memory is None and not link.try_connect():
+        if link.shared_memory is None and not link.try_connect():
             return None
-        link.look()
+        link.check_connection()
         self._drop_outdated(wanted)
         if self._arrived is None:
             if not self._latest.newer_than(wanted):
@@ -122,14 +122,14 @@ class ParameterReader:
     ) -> Snapshot:
         """The latest snapshot, as soon as it is newer than the last one (or than that version)."""
         wanted = self._wanted(newer_than)
-        if self._link.by_memory is not None:
-            self._link.look()
+        if self._link.shared_memory is not None:
+            self._link.check_connection()
             self._drop_outdated(wanted)
         try:
             return self._fetch(wanted, Deadline(timeout), out)
         except TimedOut as error:
             self._tell(protocol.WATCH, wanted)
-            if self._link.by_memory is None:
+            if self._link.shared_memory is None:
                 raise
             raise TimedOut(
                 f"{self._link.address} published nothing newer than version {wanted.number} in {timeout} s",
@@ -139,7 +139,7 @@ class ParameterReader:
     def _wanted(self, newer_than: int | None) -> Version:
         if newer_than is None:
             return self._have
-        number = limits.whole("newer_than", newer_than, protocol.NOTHING, protocol.LARGEST_VERSION)
+        number = limits.integer("newer_than", newer_than, protocol.NOTHING, protocol.LARGEST_VERSION)
         return Version(self._have.incarnation, number)
 
     def _fetch(self, wanted: Version, deadline: Deadline, out: Mapping[str, np.ndarray] | None) -> Snapshot:
@@ -153,11 +153,11 @@ class ParameterReader:
             self._link.wait(deadline)
 
     def _tell(self, verb: int, wanted: Version) -> None:
-        if self._link.by_memory is None or wanted == (
+        if self._link.shared_memory is None or wanted == (
             self._asked if verb == protocol.FETCH else self._watched
         ):
             return
-        if self._link.tell(Header(verb, body=protocol.encode(wanted))):
+        if self._link.send(Header(verb, body=protocol.encode(wanted))):
             self._asked, self._watched = (wanted, None) if verb == protocol.FETCH else (None, wanted)
 
     def _drop_outdated(self, wanted: Version) -> None:
@@ -172,7 +172,7 @@ class ParameterReader:
     def _hand_out(self, arrived: _Arrived, out: Mapping[str, np.ndarray] | None) -> Snapshot:
         frame, schema = arrived.frame, arrived.schema
         start = arrays_at(schema)
-        views = schema.layout(1).views(frame.whole()[start:])
+        views = schema.layout(1).views(frame.contiguous()[start:])
         found = {name: view.reshape(view.shape[1:]) for name, view in views.items()}
         self._snapshots += 1
         self._bytes += len(frame.payload)
@@ -259,7 +259,7 @@ def _schema_in(frame: Frame) -> Schema:
     if not 0 < length <= len(frame.payload):
         raise BadMessage(f"a schema of {length} bytes")
     try:
-        schema = Schema.decode(bytes(frame.whole()[:length]))
+        schema = Schema.decode(bytes(frame.contiguous()[:length]))
     except ValueError as error:
         raise BadMessage(str(error)) from None
     if schema.hash != frame.header.schema or not schema.fixed:

@@ -16,11 +16,11 @@ import numpy as np
 from callsheet.errors import BugError, UserError
 from callsheet.runtime import limits
 from callsheet.runtime.context import Context, new_incarnation
-from callsheet.runtime.link.endpoint_handler import Pattern
+from callsheet.runtime.link.endpoint_handler import EndpointHandler
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.listener import Listener
 from callsheet.runtime.link.peer import Peer
-from callsheet.runtime.link.protocol import LARGEST_PAYLOAD, NO_BLOCK, BadMessage, Header, Hello
+from callsheet.runtime.link.protocol import MAX_PAYLOAD_BYTES, NO_BLOCK, BadMessage, Header, Hello
 from callsheet.runtime.parameters import protocol
 from callsheet.runtime.parameters.protocol import Version
 from callsheet.runtime.parameters.snapshot_buffer import PATIENCE, Shelf, Stored, arrays_at
@@ -70,7 +70,9 @@ class ParameterServer:
         self._closed = False
         self._failure: BaseException | None = None
         self._context = context
-        self._listener = Listener(context, endpoint, Pattern(protocol.PATTERN, self._accept, self._gone))
+        self._listener = Listener(
+            context, endpoint, EndpointHandler(protocol.SERVICE, self._accept, self._gone)
+        )
         metrics = context.measuring.follow("ParameterPublisher", endpoint, self.counts)
         self._publish_seconds = metrics.publish_seconds
         self._thread = threading.Thread(target=self._serve, name=f"callsheet-{endpoint}", daemon=True)
@@ -94,9 +96,9 @@ class ParameterServer:
             version = self._check(version)
             found, schema = self._known(arrays)
             size = arrays_at(schema) + schema.layout(1).nbytes
-            if size > LARGEST_PAYLOAD:
+            if size > MAX_PAYLOAD_BYTES:
                 raise UserError(
-                    f"parameters of {size:,} bytes are larger than {LARGEST_PAYLOAD:,}",
+                    f"parameters of {size:,} bytes are larger than {MAX_PAYLOAD_BYTES:,}",
                     fix="publish them in parts, on endpoints of their own",
                 )
             stored = self._shelf.blank(size)
@@ -117,7 +119,7 @@ class ParameterServer:
             raise BugError(f"the thread that serves parameters ended: {self._failure!r}") from self._failure
         if self._closed:
             raise UserError("the parameter server is closed", fix="publish before close()")
-        version = limits.whole("version", version, 0, protocol.LARGEST_VERSION)
+        version = limits.integer("version", version, 0, protocol.LARGEST_VERSION)
         if version <= self.version:
             raise UserError(
                 f"version {version} is not newer than {self.version}, which is published",
@@ -166,7 +168,7 @@ class ParameterServer:
                 raise BadMessage("arrays, which nobody reads here")
             wanted = protocol.decode_version(header.body)
             if header.verb == protocol.FETCH:
-                if peer.loans >= _MOST_KEPT:
+                if peer.shared_count >= _MOST_KEPT:
                     raise BadMessage(f"a wish for one more than {_MOST_KEPT} snapshots")
                 self._watching.pop(peer, None)
                 if not self._answer(peer, wanted):
@@ -178,7 +180,7 @@ class ParameterServer:
             else:
                 raise BadMessage(f"the word {header.verb}")
         except BadMessage as error:
-            self._listener.expel(peer, str(error))
+            self._listener.protocol_error(peer, str(error))
 
     def _tell(self) -> None:
         """A new version is there."""
@@ -201,7 +203,7 @@ class ParameterServer:
         self._watching[peer] = stored.version
         self._counts.sent += 1
         self._counts.sent_bytes += stored.length
-        peer.lend(stored.header, stored.block, stored.length, partial(self._came_back, stored))
+        peer.send_shared(stored.header, stored.block, stored.length, partial(self._came_back, stored))
         return True
 
     def _came_back(self, stored: Stored) -> None:

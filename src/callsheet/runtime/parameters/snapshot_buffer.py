@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from callsheet.runtime.link.blocks import Block
-from callsheet.runtime.link.peer import LENT
+from callsheet.runtime.link.peer import FIRST_SHARED_BLOCK
 from callsheet.runtime.link.protocol import Header
 from callsheet.runtime.parameters import protocol
 from callsheet.runtime.parameters.protocol import Version
@@ -105,7 +105,9 @@ class Shelf:
                     return stored
                 self._forget(stored)
             taken = {stored.block.index for stored in self._all}
-            stored = Stored(Block(next(n for n in range(LENT, 2 * LENT) if n not in taken)))
+            stored = Stored(
+                Block(next(n for n in range(FIRST_SHARED_BLOCK, 2 * FIRST_SHARED_BLOCK) if n not in taken))
+            )
             self._all.append(stored)
         stored.block.grow(size)
         return stored

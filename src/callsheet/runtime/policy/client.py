@@ -98,13 +98,13 @@ class PolicyClient:
         self._link = Link(
             context,
             endpoint,
-            protocol.PATTERN,
+            protocol.SERVICE,
             schema=schema,
             address=connect_to or "",
             blocks=2 * protocol.MOST_LANES,
-            on_up=self._connected,
+            on_connect=self._connected,
             on_data=self._took,
-            lazy=True,
+            piggyback_releases=True,
         )
         self._schema = schema
         self._terms: protocol.Terms | None = None
@@ -116,15 +116,12 @@ class PolicyClient:
         self._wait_seconds = metrics.wait_seconds
 
     @property
-    def by_memory(self) -> bool | None:
+    def shared_memory(self) -> bool | None:
         """Whether the server is on this machine and memory is exchanged; None while there is no connection."""
-        return self._link.by_memory
+        return self._link.shared_memory
 
     def act(
-        self,
-        arrays: Mapping[str, np.ndarray],
-        reset: np.ndarray | None = None,
-        timeout: float | None = None,
+        self, arrays: Mapping[str, np.ndarray], reset: np.ndarray | None = None, timeout: float | None = None
     ) -> Actions:
         """Ask, and wait for the answer."""
         deadline = Deadline(timeout)
@@ -141,7 +138,7 @@ class PolicyClient:
     ) -> Ticket:
         """Ask, and get the answer later with `result`. Each lane has one request at a time."""
         return self._submit(
-            arrays, reset, limits.whole("lane", lane, 0, protocol.MOST_LANES - 1), Deadline(timeout)
+            arrays, reset, limits.integer("lane", lane, 0, protocol.MOST_LANES - 1), Deadline(timeout)
         )
 
     def _submit(
@@ -218,7 +215,7 @@ class PolicyClient:
                     )
                 items[name] = array[0]
             self._schema = Schema.of(items)
-            self._link.announce(self._schema)
+            self._link.set_schema(self._schema)
         self._link.connect(timeout)
 
     def _check(self, lane: _Lane, arrays: Mapping[str, np.ndarray]) -> int:

@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from callsheet.runtime.link.protocol import MOST_MEMORY, Natural, decode
+from callsheet.runtime.link.protocol import MAX_MAPPED_BYTES, Natural, decode
 
-PATTERN: Final = "policy"
+SERVICE: Final = "policy"
 
 ASK: Final = 1
 """Its body: the lane in one byte, then nothing, or one byte for each environment: whether it begins anew."""
@@ -24,7 +24,7 @@ FAILURE: Final = 3
 MOST_LANES: Final = 8
 LANES: Final = tuple(bytes([number]) for number in range(MOST_LANES))
 LONGEST_TEXT: Final = 2000
-LARGEST_REQUEST: Final = MOST_MEMORY // (2 * MOST_LANES)
+LARGEST_REQUEST: Final = MAX_MAPPED_BYTES // (2 * MOST_LANES)
 """Bytes of a request or an answer: a peer maps so many of them."""
 
 

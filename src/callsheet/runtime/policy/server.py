@@ -15,7 +15,7 @@ import numpy as np
 from callsheet.errors import UserError
 from callsheet.runtime import limits
 from callsheet.runtime.context import Context, new_incarnation
-from callsheet.runtime.link.endpoint_handler import Pattern, Refuse
+from callsheet.runtime.link.endpoint_handler import EndpointHandler, RefuseLink
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.listener import Listener
 from callsheet.runtime.link.peer import Peer
@@ -78,7 +78,7 @@ class PolicyServer:
         for schema, which in ((schema_in, "schema_in"), (schema_out, "schema_out")):
             if not schema.fixed:
                 raise UserError(f"{which} has free lengths: {schema}", fix="fix the length of every axis")
-        max_batch = limits.whole("max_batch", max_batch, 1)
+        max_batch = limits.integer("max_batch", max_batch, 1)
         for schema, which in ((schema_in, "observations"), (schema_out, "answers")):
             size = schema.layout(max_batch).nbytes
             if size > protocol.LARGEST_REQUEST:
@@ -88,7 +88,7 @@ class PolicyServer:
                     fix=f"choose max_batch={protocol.LARGEST_REQUEST // schema.layout(1).nbytes} or less",
                 )
         limits.seconds("max_wait", max_wait, endless="float('inf') to wait until all clients have asked")
-        max_failures = limits.whole("max_failures", max_failures, 1)
+        max_failures = limits.integer("max_failures", max_failures, 1)
         self.version = 0
         self.max_wait = max_wait
         self.max_failures = max_failures
@@ -108,7 +108,7 @@ class PolicyServer:
         self._listener = Listener(
             context,
             endpoint,
-            Pattern(protocol.PATTERN, self._accept, self._gone, lambda: schema_in),
+            EndpointHandler(protocol.SERVICE, self._accept, self._gone, lambda: schema_in),
             window=2 * protocol.MOST_LANES,
         )
         metrics = context.measuring.follow("PolicyServer", endpoint, self.counts)
@@ -179,7 +179,7 @@ class PolicyServer:
                 return False
             arrays = frame.arrays(self._in)
         except BadMessage as error:
-            self._listener.expel(peer, str(error))
+            self._listener.protocol_error(peer, str(error))
             return True
         if self._slots is not None:
             no = self._no_slots(lane, number, header.count)
@@ -212,7 +212,7 @@ class PolicyServer:
         begun = time.monotonic()
         try:
             answers, states = self._call()
-            version = limits.whole("version", self.version, 0, limits.LARGEST_VERSION)
+            version = limits.integer("version", self.version, 0, limits.LARGEST_VERSION)
         except Stopping:
             raise
         except Exception as error:
@@ -266,7 +266,7 @@ class PolicyServer:
         block = peer.reserve(layout.nbytes) if peer.alive else None
         if block is None:
             if peer.alive:
-                self._listener.expel(peer, "requests and gave no answer back")
+                self._listener.protocol_error(peer, "requests and gave no answer back")
             return
         views = peer.state.views_of(block, layout)
         for name, array in answers.items():
@@ -297,13 +297,13 @@ class PolicyServer:
         for request in self._batch.requests:
             self._say_no(request.frame, request.number, why)
         if self._failures >= self.max_failures:
-            self._listener.settle()
+            self._listener.flush_releases()
             raise error
 
     def _accept(self, hello: Hello, schema: Schema | None) -> bytes:
         if schema is None or schema.hash != self._in.hash:
             difference = self._in.difference(schema) if schema else "it sends none"
-            raise Refuse(f"its observations are not those of the policy: {difference}", schema=self._in)
+            raise RefuseLink(f"its observations are not those of the policy: {difference}", schema=self._in)
         return protocol.encode(protocol.Terms(self.incarnation, self._out.encoded, self._batch.most))
 
     def _gone(self, peer: Peer) -> None:

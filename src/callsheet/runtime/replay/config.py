@@ -54,12 +54,12 @@ class Table:
             raise UserError(f"there is no kind of table {self.kind!r}", fix=fix)
         if not 0 < len(self.name) <= 128:
             raise UserError(f"a table's name has 1 to 128 characters, not {len(self.name)}", fix="shorten it")
-        limits.whole(f"items of table {self.name!r}", self.items, 1)
-        limits.whole(f"min_size of table {self.name!r}", self.min_size, 1)
+        limits.integer(f"items of table {self.name!r}", self.items, 1)
+        limits.integer(f"min_size of table {self.name!r}", self.min_size, 1)
         if self.bytes is not None:
-            limits.whole(f"bytes of table {self.name!r}", self.bytes, 1)
+            limits.integer(f"bytes of table {self.name!r}", self.bytes, 1)
         if self.seed is not None:
-            limits.whole(f"seed of table {self.name!r}", self.seed, 0)
+            limits.integer(f"seed of table {self.name!r}", self.seed, 0)
         if not 0 <= self.alpha <= 10:
             raise UserError(f"alpha {self.alpha} is out of bounds", fix="choose one from 0 to 10")
         if self.min_size > self.items:

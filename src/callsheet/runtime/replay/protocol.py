@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from callsheet.runtime.link.protocol import LARGEST_PAYLOAD, BadMessage, Natural, Text, decode
+from callsheet.runtime.link.protocol import MAX_PAYLOAD_BYTES, BadMessage, Natural, Text, decode
 
-PATTERN: Final = "replay"
+SERVICE: Final = "replay"
 WRITE: Final = "write"
 WRITE_DURABLY: Final = "write durably"
 TO_SAMPLE: Final = "sample"
@@ -29,7 +29,7 @@ STATE: Final = 14
 
 MOST_SAMPLED: Final = 1 << 16
 """Items in one sample."""
-LARGEST_SAMPLE: Final = LARGEST_PAYLOAD // 2
+LARGEST_SAMPLE: Final = MAX_PAYLOAD_BYTES // 2
 """Bytes of their arrays."""
 MOST_UPDATED: Final = 2048
 """Priorities in one message: a few of them must fit into a socket's buffer."""

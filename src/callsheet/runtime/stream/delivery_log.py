@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from callsheet.errors import UserError
-from callsheet.runtime.link.protocol import LARGEST_INTEGER, Natural, decode
+from callsheet.runtime.link.protocol import MAX_INTEGER, Natural, decode
 
 MOST_INCARNATIONS = 16
 """Starts of one sender that are remembered."""
@@ -165,7 +165,7 @@ def _entries(cursor: Mapping[str, Sequence[Sequence[int]]]) -> Iterator[tuple[st
         for name, marks in cursor.items():
             for incarnation, sequence in marks:
                 found = int(incarnation), int(sequence)
-                if not all(0 <= number <= LARGEST_INTEGER for number in found):
+                if not all(0 <= number <= MAX_INTEGER for number in found):
                     raise ValueError(found)
                 yield str(name), *found
     except (TypeError, ValueError, AttributeError, OverflowError):

@@ -36,7 +36,7 @@ class DurableLane(Lane):
         self,
         context: Context,
         endpoint: str,
-        pattern: str,
+        service: str,
         *,
         schema: Schema | None = None,
         address: str = "",
@@ -44,7 +44,7 @@ class DurableLane(Lane):
         ahead: int | None = None,
         keep: int,
     ) -> None:
-        keep = limits.whole("keep", keep, 1)
+        keep = limits.integer("keep", keep, 1)
         try:
             self._ring = Ring(keep)
         except (OSError, OverflowError):
@@ -55,7 +55,7 @@ class DurableLane(Lane):
         self._chunk: Chunk | None = None
         self._scratch: dict[str, np.ndarray] = {}
         super().__init__(
-            context, endpoint, pattern, schema=schema, address=address, window=window, ahead=ahead
+            context, endpoint, service, schema=schema, address=address, window=window, ahead=ahead
         )
 
     @property
@@ -71,7 +71,7 @@ class DurableLane(Lane):
     def fill(self, version: int = 0, timeout: float | None = None) -> Iterator[dict[str, np.ndarray]]:
         """Arrays of one item to be filled; they are put in at the end, unless that is an exception."""
         with self._lock:
-            limits.whole("version", version, 0, LARGEST)
+            limits.integer("version", version, 0, LARGEST)
             packing = self._ready({}, timeout)
         scratch, self._scratch = self._scratch, {}
         if not scratch:
@@ -133,7 +133,7 @@ class DurableLane(Lane):
         self._push()
 
     def _push(self) -> None:
-        while self._unsent and self.packing is not None and self.link.by_memory is not None:
+        while self._unsent and self.packing is not None and self.link.shared_memory is not None:
             block = self.link.try_reserve(self.packing.nbytes)
             if block is None:
                 return
@@ -147,7 +147,7 @@ class DurableLane(Lane):
     def _up(self, welcome: m.Welcome) -> None:
         marks = marks_of(welcome.body)
         self._note(marks)
-        self.link.forget()
+        self.link.discard_in_flight()
         self._stay_small()
         self._unsent = deque(chunk for chunk in self._ring.chunks if chunk.count and chunk.last > marks.taken)
 
@@ -162,7 +162,7 @@ class DurableLane(Lane):
         return _ALONE if timeout is None else timeout
 
     def _delivered(self) -> bool:
-        return not self._unsent and not self.link.flying
+        return not self._unsent and not self.link.in_flight
 
     def _undelivered(self) -> int:
         return super()._undelivered() + sum(chunk.count for chunk in self._unsent)

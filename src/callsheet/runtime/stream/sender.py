@@ -46,7 +46,7 @@ class Lane:
         self,
         context: Context,
         endpoint: str,
-        pattern: str,
+        service: str,
         *,
         schema: Schema | None = None,
         address: str = "",
@@ -73,11 +73,11 @@ class Lane:
         self.link = Link(
             context,
             endpoint,
-            pattern,
+            service,
             address=address,
             blocks=self._window,
-            on_up=self._up,
-            body=self._hello,
+            on_connect=self._up,
+            hello_body=self._hello,
             on_data=self._told,
         )
         self.packing: Packing | None = None
@@ -125,7 +125,7 @@ class Lane:
     def fill(self, version: int = 0, timeout: float | None = None) -> Iterator[dict[str, np.ndarray]]:
         """Arrays of one item to be filled in place; it is sent at the end, unless that is an exception."""
         with self._lock:
-            version, deadline = limits.whole("version", version, 0, LARGEST), Deadline(timeout)
+            version, deadline = limits.integer("version", version, 0, LARGEST), Deadline(timeout)
             packing = self._ready({}, timeout)
             self._finish()
             self._put_away()
@@ -149,7 +149,7 @@ class Lane:
         with self._lock:
             self._alright()
             self._finish()
-            self.link.look()
+            self.link.check_connection()
             while not (self.durable >= self.sequence if durable else self._delivered()):
                 self._wait(deadline)
 
@@ -160,7 +160,7 @@ class Lane:
             return 0
         try:
             self.link.poll()
-            return self.link.free if self.link.by_memory is not None else 0
+            return self.link.free if self.link.shared_memory is not None else 0
         finally:
             self._lock.release()
 
@@ -169,7 +169,7 @@ class Lane:
         with self._lock, contextlib.suppress(TimedOut):
             self._alright()
             self.link.poll()
-            if self.link.by_memory is None or not self.link.free:
+            if self.link.shared_memory is None or not self.link.free:
                 self._wait(Deadline(most))
 
     @property
@@ -186,7 +186,7 @@ class Lane:
         """Hear what the receiver says, without waiting."""
         with self._lock:
             if not self.closed:
-                self.link.look()
+                self.link.check_connection()
 
     def counts(self) -> dict[str, float]:
         """How it is going, in numbers."""
@@ -197,7 +197,7 @@ class Lane:
             "bytes": link.sent_bytes,
             "resent": link.resent,
             "connects": link.connects,
-            "in_flight": self.link.flying,
+            "in_flight": self.link.in_flight,
             "waited": self.waited,
             "dropped": self.lost,
             "durable": self.durable,
@@ -216,14 +216,14 @@ class Lane:
             try:
                 self._finish()
                 while not self._delivered():
-                    alone = self.link.by_memory is None and self.context.stopping
+                    alone = self.link.shared_memory is None and self.context.stopping
                     if alone and deadline.left() > self._alone(timeout):
                         # The other side stops too, as it seems, and is gone already.
                         deadline = Deadline(self._alone(timeout))
                     self._wait_a_while(deadline)
             except CallsheetError:
                 self.lost = self._undelivered()
-                self.left_alone = self.link.by_memory is None and self.context.stopping
+                self.left_alone = self.link.shared_memory is None and self.context.stopping
             finally:
                 self._give_up()
 
@@ -237,10 +237,10 @@ class Lane:
             if self._count and self._first == self._looked_at:
                 self._finish()
             self._looked_at = self._first if self._count else 0
-            if self.link.by_memory is None:
+            if self.link.shared_memory is None:
                 self.link.try_connect()
             elif not self._delivered():
-                self.link.look()
+                self.link.check_connection()
             self._push()
             return self._count > 0
         finally:
@@ -276,10 +276,10 @@ class Lane:
         self.link.post(self._header(count, self._first, self._version), block, length)
 
     def _delivered(self) -> bool:
-        return not self.link.flying
+        return not self.link.in_flight
 
     def _undelivered(self) -> int:
-        return self.link.flying_items + self._count
+        return self.link.in_flight_items + self._count
 
     def _wait(self, deadline: Deadline) -> None:
         begun = time.monotonic()
@@ -308,8 +308,8 @@ class Lane:
 
     def _stay_small(self) -> None:
         """Through memory a few large frames are enough: more of them would not fit into the processors' caches."""
-        if self.link.by_memory and self.packing is not None:
-            self.link.limit(max(_FEW, _CACHED // self.packing.nbytes))
+        if self.link.shared_memory and self.packing is not None:
+            self.link.limit_blocks(max(_FEW, _CACHED // self.packing.nbytes))
 
     def _note(self, marks: Marks) -> None:
         mine = self.context.incarnation
@@ -327,13 +327,13 @@ class Lane:
     def _learn(self, schema: Schema) -> None:
         most = MOST_ITEMS if self.ahead is None else self.ahead // self._window
         packing = Packing(schema, self._frame_bytes(), most)
-        if packing.nbytes > m.LARGEST_PAYLOAD:
+        if packing.nbytes > m.MAX_PAYLOAD_BYTES:
             raise UserError(
-                f"an item for {self.endpoint} has {packing.nbytes:,} bytes, and a message takes {m.LARGEST_PAYLOAD:,}",
+                f"an item for {self.endpoint} has {packing.nbytes:,} bytes, and a message takes {m.MAX_PAYLOAD_BYTES:,}",
                 fix="make items smaller, such as rollouts of fewer steps",
             )
         self.packing = packing
-        self.link.announce(schema)
+        self.link.set_schema(schema)
 
     # The rest.
 
@@ -363,10 +363,10 @@ class Lane:
         return self.packing
 
     def _begin(self, arrays: Mapping[str, object], version: int, timeout: float | None) -> None:
-        version, deadline = limits.whole("version", version, 0, LARGEST), Deadline(timeout)
+        version, deadline = limits.integer("version", version, 0, LARGEST), Deadline(timeout)
         packing = self._ready(arrays, timeout)
         self._finish()
-        if packing.capacity > 1 and self.link.flying:
+        if packing.capacity > 1 and self.link.in_flight:
             self.link.poll()  # what has arrived meanwhile decides whether a frame is sent at once
         if self._slots is None:
             self._slots = self._room(deadline.timeout)

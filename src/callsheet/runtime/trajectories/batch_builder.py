@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from callsheet.runtime.link.frame import Frame, Parts
+from callsheet.runtime.link.frame import Frame, MultipartPayload
 from callsheet.runtime.link.protocol import NO_BLOCK, BadMessage
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stream.delivery_log import LARGEST, Track
@@ -20,7 +20,7 @@ from callsheet.runtime.trajectories.batch import Batch
 if TYPE_CHECKING:
     from callsheet.metrics import Histogram
 
-PATTERN: Final = "trajectories"
+SERVICE: Final = "trajectories"
 """What writers and readers tell each other that they want."""
 WINDOW: Final = 8
 """Frames of one writer that may be on their way: enough to keep a network busy, few enough to stay fresh."""
@@ -56,7 +56,7 @@ class Piece:
     ) -> None:
         self.arrays = arrays
         """Of one item as it is, of several as `[item, ...]`; empty when the item's bytes lie in `parts`."""
-        self.parts: Parts | None = None
+        self.parts: MultipartPayload | None = None
         self.starts: list[int] = []
         """Where each array begins in them."""
         self.at = 0
@@ -89,7 +89,7 @@ class Source:
             raise BadMessage(f"{count} items with verb {header.verb}")
         if not 1 <= first <= LARGEST or not 0 <= header.version <= LARGEST:
             raise BadMessage(f"sequence {first} and version {header.version}")
-        scattered = frame.payload if count == 1 and isinstance(frame.payload, Parts) else None
+        scattered = frame.payload if count == 1 and isinstance(frame.payload, MultipartPayload) else None
         arrays = [] if scattered else self._arrays(frame, schema)
         piece = Piece(arrays, count, first, header.version, self.writer, track, frame)
         if scattered:
@@ -106,7 +106,7 @@ class Source:
 
     def _arrays(self, frame: Frame, schema: Schema) -> list[np.ndarray]:
         """The arrays of a frame: a block that stays in its place needs to be looked at once only."""
-        header, payload = frame.header, frame.whole()
+        header, payload = frame.header, frame.contiguous()
         memory = payload.obj
         known = self._views.get(frame.block)
         if (

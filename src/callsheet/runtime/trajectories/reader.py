@@ -14,7 +14,7 @@ from callsheet.runtime import limits
 from callsheet.runtime.context import Context
 from callsheet.runtime.limits import memory_limit
 from callsheet.runtime.link import protocol as m
-from callsheet.runtime.link.endpoint_handler import Pattern, Refuse
+from callsheet.runtime.link.endpoint_handler import EndpointHandler, RefuseLink
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.link import TimedOut
 from callsheet.runtime.link.listener import Listener
@@ -24,7 +24,7 @@ from callsheet.runtime.stop import Deadline
 from callsheet.runtime.stream.delivery_log import Cursor, Ledger
 from callsheet.runtime.stream.sender import MARKS
 from callsheet.runtime.trajectories.batch import Assembly, Axis, Batch, check_axis
-from callsheet.runtime.trajectories.batch_builder import PATTERN, WINDOW, Filled, Piece, Source, Tally
+from callsheet.runtime.trajectories.batch_builder import SERVICE, WINDOW, Filled, Piece, Source, Tally
 
 
 class TrajectoryReader:
@@ -57,9 +57,9 @@ class TrajectoryReader:
         buffers: int = 2,
     ) -> None:
         window = limits.window(window)
-        buffers = limits.whole("buffers", buffers, 2)
+        buffers = limits.integer("buffers", buffers, 2)
         if max_policy_lag is not None:
-            max_policy_lag = limits.whole("max_policy_lag", max_policy_lag, 0)
+            max_policy_lag = limits.integer("max_policy_lag", max_policy_lag, 0)
         self.version = 0
         """The policy's version now: what items lag behind. The learner sets it."""
         self.max_policy_lag = max_policy_lag
@@ -82,7 +82,7 @@ class TrajectoryReader:
         self._listener = Listener(
             context,
             endpoint,
-            Pattern(PATTERN, self._accept, self._gone, takes=lambda: self.schema),
+            EndpointHandler(SERVICE, self._accept, self._gone, expected_schema=lambda: self.schema),
             window=window,
         )
         metrics = context.measuring.follow("TrajectoryReader", endpoint, self.counts)
@@ -107,7 +107,7 @@ class TrajectoryReader:
         self, batch: int, timeout: float | None = None, out: Mapping[str, np.ndarray] | None = None
     ) -> Batch:
         """So many items, as soon as they are there. When the time is over, what has come counts for the next call."""
-        batch = limits.whole("batch", batch, 1)
+        batch = limits.integer("batch", batch, 1)
         self._context.stop.check()
         self._batch = batch
         deadline = Deadline(timeout)
@@ -120,7 +120,7 @@ class TrajectoryReader:
             self._wait(deadline, filled.count, batch)
             filled.take(self._backlog)
         self._filled = None
-        self._listener.settle()  # writers go on while the caller computes
+        self._listener.flush_releases()  # writers go on while the caller computes
         self._tally.batch(filled, self.version, self.max_policy_lag)
         return filled.batch
 
@@ -148,7 +148,7 @@ class TrajectoryReader:
             "bytes": listener.bytes,
             "hellos": listener.hellos,
             "refused": listener.refused,
-            "expelled": listener.expelled,
+            "expelled": listener.protocol_errors,
             "lost": listener.lost,
         }
 
@@ -180,18 +180,18 @@ class TrajectoryReader:
 
     def _accept(self, hello: m.Hello, schema: Schema | None) -> bytes:
         if schema is None:
-            raise Refuse("it does not say which arrays it writes")
+            raise RefuseLink("it does not say which arrays it writes")
         if self.schema is None:
             # A hello alone settles nothing: one that never sends an item must not keep all others out.
             try:
                 self._check(schema)
             except UserError as error:
-                raise Refuse(error.message) from None
+                raise RefuseLink(error.message) from None
             size, most = self._batch * self._buffers * schema.layout(1).nbytes, memory_limit() // 2
             if size > most:
-                raise Refuse(f"batches of its items would take {size:,} bytes, and there are {most:,}")
+                raise RefuseLink(f"batches of its items would take {size:,} bytes, and there are {most:,}")
         elif schema.hash != self.schema.hash:
-            raise Refuse(
+            raise RefuseLink(
                 f"its arrays are not those of the reader: {schema.difference(self.schema)}",
                 schema=self.schema,
             )
@@ -200,7 +200,7 @@ class TrajectoryReader:
     def _gone(self, peer: Peer) -> None:
         """A writer is no longer there: what it sent and was not copied comes again, if it lives. Else one that comes and
         goes would have a window each time."""
-        if peer.open:
+        if peer.unreleased:
             # In place: a batch that is being filled from the backlog may be what noticed it.
             waiting = list(self._backlog)
             self._backlog.clear()
@@ -252,4 +252,4 @@ class TrajectoryReader:
                 self.schema = schema
             except m.BadMessage as error:
                 self._tally.bad += 1
-                self._listener.expel(peer, str(error))
+                self._listener.protocol_error(peer, str(error))

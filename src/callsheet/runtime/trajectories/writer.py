@@ -16,7 +16,7 @@ from callsheet.runtime.schema import Schema
 from callsheet.runtime.stream.balanced_sender import Spread
 from callsheet.runtime.stream.durable_sender import DurableLane
 from callsheet.runtime.stream.sender import Lane
-from callsheet.runtime.trajectories.batch_builder import PATTERN, WINDOW
+from callsheet.runtime.trajectories.batch_builder import SERVICE, WINDOW
 
 log = logging.getLogger("callsheet.runtime")
 KEEP = 64 * 1024 * 1024
@@ -61,7 +61,7 @@ class TrajectoryWriter:
                 fix="what must not be lost goes to one reader: leave spread out",
             )
         window = limits.window(window)
-        ahead = None if ahead is None else limits.whole("ahead", ahead, 1)
+        ahead = None if ahead is None else limits.integer("ahead", ahead, 1)
         self.incarnation = context.incarnation
         """Which start of this process it is: readers see it in `Batch.incarnations`."""
         self._context = context
@@ -76,14 +76,14 @@ class TrajectoryWriter:
                 endpoint,
                 schema,
                 lambda to, what: Lane(
-                    context, endpoint, PATTERN, schema=what, address=to, window=window, ahead=ahead
+                    context, endpoint, SERVICE, schema=what, address=to, window=window, ahead=ahead
                 ),
             )
         elif durable:
             self._lane = DurableLane(
                 context,
                 endpoint,
-                PATTERN,
+                SERVICE,
                 schema=schema,
                 address=address,
                 window=window,
@@ -92,7 +92,7 @@ class TrajectoryWriter:
             )
         else:
             self._lane = Lane(
-                context, endpoint, PATTERN, schema=schema, address=address, window=window, ahead=ahead
+                context, endpoint, SERVICE, schema=schema, address=address, window=window, ahead=ahead
             )
         self._way: Lane | Spread = self._lane or self._spread  # type: ignore[assignment]
         context.measuring.follow("TrajectoryWriter", endpoint, self.counts)

@@ -59,7 +59,7 @@ class ReplayClient:
         durable: bool = False,
         keep: int = KEEP,
     ) -> None:
-        window, keep = limits.window(window), limits.whole("keep", keep, 1)
+        window, keep = limits.window(window), limits.integer("keep", keep, 1)
         self.incarnation = context.incarnation
         """Which start of this process it is."""
         self._context = context

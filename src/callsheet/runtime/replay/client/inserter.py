@@ -112,7 +112,7 @@ class DurableReplayLane(ReplayLane, DurableLane):
             self._hurry or (self.sequence - self.durable) * item > self._ring.size / 2
         ) and time.monotonic() - self._wished > _PATIENCE:
             self._wished = time.monotonic()
-            self.link.tell(Header(protocol.STORE, sequence=self.sequence))
+            self.link.send(Header(protocol.STORE, sequence=self.sequence))
 
 
 class Inserting:
@@ -132,7 +132,7 @@ class Inserting:
         wire = insert_schema(schema) if schema else None
 
         def lane(address: str, schema: Schema | None) -> Lane:
-            where = (context, endpoint, protocol.PATTERN)
+            where = (context, endpoint, protocol.SERVICE)
             made: ReplayLane
             if keep is None:
                 made = ReplayLane(*where, schema=schema, address=address, window=window)

@@ -71,8 +71,8 @@ class Sampling:
     """Batches of one size."""
 
     def __init__(self, context: Context, endpoint: str, table: str, *, batch: int, ahead: int) -> None:
-        batch = limits.whole("batch", batch, 1, protocol.MOST_SAMPLED)
-        ahead = limits.whole("ahead", ahead, 0, limits.LARGEST_WINDOW)
+        batch = limits.integer("batch", batch, 1, protocol.MOST_SAMPLED)
+        ahead = limits.integer("ahead", ahead, 0, limits.MAX_WINDOW)
         self._context = context
         self._endpoint = endpoint
         self._table = table
@@ -163,7 +163,7 @@ class Sampling:
         while True:
             self._follow()
             for source in self.sources:
-                source.link.look()
+                source.link.check_connection()
             self._plan()
             if self._plans:
                 missing = [part for part in self._plans[0] if not part.source.ready(part.number)]

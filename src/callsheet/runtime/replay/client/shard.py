@@ -62,17 +62,17 @@ class Source:
         self.link = Link(
             context,
             endpoint,
-            protocol.PATTERN,
+            protocol.SERVICE,
             address=address,
-            on_up=self._up,
-            body=lambda: body,
+            on_connect=self._up,
+            hello_body=lambda: body,
             on_data=self._data,
         )
 
     @property
     def up(self) -> bool:
         """Whether there is a connection now."""
-        return self.link.by_memory is not None
+        return self.link.shared_memory is not None
 
     def ask(self, count: int, done: Reply | None = None) -> int | None:
         """Ask for items; the request's number, or None when there is no connection. A reply that is done with is given
@@ -85,7 +85,7 @@ class Source:
         header, released = Header(protocol.SAMPLE, 0, count, self._asked), NO_BLOCK
         if done is not None and done.resets == self.resets:
             released, done.frame.block = done.frame.block, NO_BLOCK
-        if not self.link.tell(header, released):
+        if not self.link.send(header, released):
             return None
         self._open += 1
         return self._asked
@@ -95,13 +95,13 @@ class Source:
         while self.up and self._questions >= _MOST_UNHEARD:
             self.link.wait(deadline)
         body = protocol.encode_update(keys, priorities)
-        if not self.link.tell(Header(protocol.UPDATE, 0, len(keys), body=body)):
+        if not self.link.send(Header(protocol.UPDATE, 0, len(keys), body=body)):
             return False
         self._said += len(body)
         if self._said > _UNHEARD:
             self._said = 0
             self._questions += 1
-            self.link.tell(Header(protocol.STATE))
+            self.link.send(Header(protocol.STATE))
         return True
 
     @property

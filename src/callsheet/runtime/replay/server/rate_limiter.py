@@ -31,10 +31,8 @@ class Limiter:
         if self.min_size < 1:
             raise UserError(f"sampling cannot begin at {self.min_size} items", fix="min_size is at least 1")
         if self.ratio is not None:
-            limits.above_zero(
-                "samples_per_insert", self.ratio, "choose a number above 0, or None for no limit"
-            )
-            limits.above_zero(
+            limits.positive("samples_per_insert", self.ratio, "choose a number above 0, or None for no limit")
+            limits.positive(
                 "tolerance", self.tolerance, "choose a number above 0: without it both sides stop"
             )
 

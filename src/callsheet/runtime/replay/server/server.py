@@ -12,7 +12,7 @@ from callsheet.errors import UserError
 from callsheet.runtime import limits
 from callsheet.runtime.context import Context
 from callsheet.runtime.link import protocol as m
-from callsheet.runtime.link.endpoint_handler import Pattern, Refuse
+from callsheet.runtime.link.endpoint_handler import EndpointHandler, RefuseLink
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.listener import Listener
 from callsheet.runtime.link.peer import Peer
@@ -61,9 +61,9 @@ class ReplayServer:
         keep: int = 2,
     ) -> None:
         window = limits.window(window)
-        keep = limits.whole("keep", keep, 1)
+        keep = limits.integer("keep", keep, 1)
         if snapshot_every is not None:
-            limits.above_zero(
+            limits.positive(
                 "snapshot_every", snapshot_every, "write seconds above 0, or None for no snapshots"
             )
         wanted = [tables] if isinstance(tables, Table) else list(tables)
@@ -87,7 +87,7 @@ class ReplayServer:
         for service in self._services.values():
             service.table.begin_life(life)
         self._changes = self._changed()
-        pattern = Pattern(protocol.PATTERN, accept=self._accept, gone=self._gone)
+        pattern = EndpointHandler(protocol.SERVICE, accept=self._accept, on_disconnect=self._gone)
         self.listener = Listener(context, endpoint, pattern, window=window)
         self.address = self.listener.address
         metrics = context.measuring.follow("ReplayServer", endpoint, self.counts)
@@ -208,16 +208,16 @@ class ReplayServer:
         try:
             want = protocol.want_of(hello.body)
         except m.BadMessage as error:
-            raise Refuse(str(error)) from None
+            raise RefuseLink(str(error)) from None
         service = self._services.get(want.table)
         if service is None:
-            raise Refuse(f"there is no table {want.table!r}, but {', '.join(self._services)}")
+            raise RefuseLink(f"there is no table {want.table!r}, but {', '.join(self._services)}")
         if want.purpose == protocol.TO_SAMPLE:
             return protocol.encode(service.state())
         if want.purpose not in (protocol.WRITE, protocol.WRITE_DURABLY):
-            raise Refuse(f"it wants to {want.purpose!r}, which a replay cannot")
+            raise RefuseLink(f"it wants to {want.purpose!r}, which a replay cannot")
         if want.purpose == protocol.WRITE_DURABLY and self._snapshots is None:
-            raise Refuse("this replay takes no snapshots, so nothing becomes durable")
+            raise RefuseLink("this replay takes no snapshots, so nothing becomes durable")
         self._agree(service.table, schema)
         return service.ledger.marks(hello.name, hello.incarnation)
 
@@ -225,15 +225,17 @@ class ReplayServer:
         """The first item says what items look like, the others agree. A hello alone settles nothing: one that never
         sends an item must not keep all others out."""
         if schema is None:
-            raise Refuse("a writer must say what its items look like")
+            raise RefuseLink("a writer must say what its items look like")
         if table.takes is not None:
             if schema != table.takes:
-                raise Refuse(f"items of table {table.options.name!r} are: {table.takes}", schema=table.takes)
+                raise RefuseLink(
+                    f"items of table {table.options.name!r} are: {table.takes}", schema=table.takes
+                )
             return
         try:
             table.options.capacity(items_of(schema))
         except (UserError, ValueError) as error:
-            raise Refuse(str(error)) from None
+            raise RefuseLink(str(error)) from None
 
     def _guest(self, peer: Peer) -> Guest:
         if peer.state is None:
@@ -248,7 +250,7 @@ class ReplayServer:
             guest.service.take(frame, guest)
         except m.BadMessage as error:
             frame.release()
-            self.listener.expel(frame.peer, str(error))
+            self.listener.protocol_error(frame.peer, str(error))
 
     def _gone(self, peer: Peer) -> None:
         self._guest(peer).service.gone(peer)
@@ -306,4 +308,4 @@ class ReplayServer:
                     quiet = Deadline(_QUIET)
                 for service in self._services.values():
                     service.pump()
-        self.listener.settle()  # before the snapshot, which may take longer than writers wait
+        self.listener.flush_releases()  # before the snapshot, which may take longer than writers wait
