@@ -68,21 +68,21 @@ class ReplayLoop:
         self._owed += self._config.updates_per_step * played.steps
         while self._owed >= 1:
             self._owed -= 1
-            self._learn()
+            self._set_schema()
 
     def _insert(self, items: dict[str, Any], priorities: Any) -> None:
         if self._table.schema is None:
             schema = Schema.of({name: array[0] for name, array in items.items()})
-            self._table.adopt(schema)
-            assert self._table.gives is not None
+            self._table.allocate(schema)
+            assert self._table.sample_schema is not None
             self._out = {
                 one.name: np.empty((self._config.batch, *one.shape), one.dtype)
-                for one in self._table.gives.fields
+                for one in self._table.sample_schema.fields
             }
         known = np.full(len(items["reward"]), np.nan, np.float32) if priorities is None else priorities
         self._table.insert(items, 0, known)
 
-    def _learn(self) -> None:
+    def _set_schema(self) -> None:
         self._table.sample(self._config.batch, self._out)
         batch = {name: array for name, array in self._out.items() if name not in (KEY, PROBABILITY)}
         if hasattr(self._config, "beta"):

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from callsheet.store.address import parse
-from callsheet.store.backend import Entry
-from callsheet.store.file_backend import Files
+from callsheet.store.backend import ObjectInfo
+from callsheet.store.file_backend import FileBackend
 from callsheet.store.store import Store
-from callsheet.store.upload import Body
+from callsheet.store.upload import UploadBody
 
 
-class Stalls(Files):
+class Stalls(FileBackend):
     """Counts the calls from `arm` on, calls `stop` before the one with that number and all later ones."""
 
     def __init__(self, folder: Path) -> None:
@@ -47,7 +47,7 @@ class Stalls(Files):
         if late and not self.go_on.is_set():
             self.stop(call)
 
-    def put(self, key: str, body: Body) -> str:
+    def put(self, key: str, body: UploadBody) -> str:
         self._before(f"put {key}")
         return super().put(key, body)
 
@@ -59,7 +59,7 @@ class Stalls(Files):
         self._before(f"replace {key}")
         return super().replace(key, data, etag)
 
-    def head(self, key: str) -> Entry:
+    def head(self, key: str) -> ObjectInfo:
         self._before(f"head {key}")
         return super().head(key)
 
@@ -71,7 +71,7 @@ class Stalls(Files):
         self._before(f"stream {key}")
         return super().stream(key)
 
-    def list(self, folder: str, after: str) -> list[Entry]:
+    def list(self, folder: str, after: str) -> list[ObjectInfo]:
         self._before(f"list {folder}")
         return super().list(folder, after)
 

@@ -34,7 +34,7 @@ from tools.fuzz.services import ASKED, ITEM, SERVERS, Client, Server
 
 WRITTEN = Schema.of(ITEM)
 INSERTED = insert_schema(WRITTEN)
-WANT = replay_protocol.encode(replay_protocol.Want(replay_protocol.WRITE, "replay"))
+WANT = replay_protocol.encode(replay_protocol.TableRequest(replay_protocol.WRITE, "replay"))
 SAID: dict[str, dict[str, Any]] = {
     "trajectories": {"schema": WRITTEN.encoded},
     "replay": {"schema": INSERTED.encoded, "body": WANT},
@@ -216,7 +216,7 @@ def test_a_priority_that_changes_after_it_was_checked_changes_nothing() -> None:
         replay_context("memory", shard.address, role="learner") as there,
     ):
         writer = Link(ctx, "replay", replay_protocol.SERVICE, schema=sent, hello_body=lambda: WANT)
-        want = replay_protocol.encode(replay_protocol.Want(replay_protocol.TO_SAMPLE, "replay"))
+        want = replay_protocol.encode(replay_protocol.TableRequest(replay_protocol.TO_SAMPLE, "replay"))
         sampler = Link(there, "replay", replay_protocol.SERVICE, hello_body=lambda: want)
         writer.connect(10)
         sampler.connect(10)
@@ -244,7 +244,7 @@ def test_ever_new_names_on_one_connection_are_one_link(way: str) -> None:
     size = INSERTED.layout(1).nbytes
     bad = m.encode_data(m.Header(ITEMS, INSERTED.hash, 7, 1), 0, size)
     with serving("memory", Table(items=100)) as shard:
-        listener, ledger = shard.server.listener, shard.server._services["replay"].ledger
+        listener, delivery_log = shard.server.listener, shard.server._services["replay"].delivery_log
         with Peer(shard.address, plaintext=False) as peer:
             for number in range(200):
                 said = SAID["replay"] | {"run": "by-hand"}
@@ -263,7 +263,7 @@ def test_ever_new_names_on_one_connection_are_one_link(way: str) -> None:
                     peer.send(bad, bytes(size))
             until(lambda: listener.link_count <= 1)
         until(lambda: listener.link_count == 0)
-        assert not any(ledger.names), "nothing was taken from any of them"
+        assert not any(delivery_log.names), "nothing was taken from any of them"
 
 
 def test_a_name_has_an_end(server: Server) -> None:

@@ -25,7 +25,7 @@ from callsheet.runtime.link import protocol as m
 from callsheet.runtime.link.huge_pages import round_up
 from callsheet.runtime.link.link import Link, TimedOut
 from callsheet.runtime.parameters import ParameterReader, ParameterServer, Snapshot, protocol
-from callsheet.runtime.parameters.snapshot_buffer import MOST_LENT
+from callsheet.runtime.parameters.snapshot_buffer import MAX_LENT
 from callsheet.runtime.stop import Stopping
 
 PROGRAM = Path(__file__).parent.parent / "programs" / "parameters.py"
@@ -276,12 +276,12 @@ def test_readers_that_keep_their_snapshots_do_not_hinder_the_others(
 ) -> None:
     """Each of many readers holds a version of its own; publishing goes on, and so does a reader that keeps up."""
     with ExitStack() as stack:
-        keeping = [stack.enter_context(ParameterReader(ctx, "p", views=True)) for _ in range(3 * MOST_LENT)]
+        keeping = [stack.enter_context(ParameterReader(ctx, "p", views=True)) for _ in range(3 * MAX_LENT)]
         kept = []
         for version, reader in enumerate(keeping):
             server.publish(version, arrays(version))
             kept.append(reader.wait(timeout=SOON))
-        assert server.counts()["memory_bytes"] <= (MOST_LENT + 2) * one_block()
+        assert server.counts()["memory_bytes"] <= (MAX_LENT + 2) * one_block()
         quick = stack.enter_context(ParameterReader(ctx, "p"))
         for version in range(100, 110):
             server.publish(version, arrays(version))
@@ -352,7 +352,7 @@ def test_a_stopped_reader_stops_nobody(kind: str, server: ParameterServer, ctx: 
             slowest = max(slowest, time.monotonic() - begun)
             assert reader.wait(timeout=SOON).version == version
         assert slowest < 1
-        assert server.counts()["memory_bytes"] <= (MOST_LENT + 2) * one_block()
+        assert server.counts()["memory_bytes"] <= (MAX_LENT + 2) * one_block()
         stopped.send_signal(signal.SIGCONT)
         until(lambda: said(stopped) == "199")
 

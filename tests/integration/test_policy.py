@@ -25,8 +25,7 @@ from callsheet.runtime.context import Context
 from callsheet.runtime.link import protocol as m
 from callsheet.runtime.link.connector import Refused
 from callsheet.runtime.link.link import Link, TimedOut
-from callsheet.runtime.policy import PolicyClient, PolicyFailed, PolicyServer
-from callsheet.runtime.policy import client_states as slots
+from callsheet.runtime.policy import PolicyClient, PolicyFailed, PolicyServer, client_states
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Stopping
 
@@ -214,7 +213,7 @@ def test_a_lane_with_states_keeps_its_number_of_environments(kind: str) -> None:
 
 
 def test_states_are_freed_when_their_client_has_gone(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "KEPT", 0.1)
+    monkeypatch.setattr(client_states, "KEEP_SECONDS", 0.1)
     with serving(kind, add_up, state=STATE) as (serving_, ctx), PolicyClient(ctx, "p") as staying:
         staying.act(seen(1), timeout=SOON)
         with PolicyClient(ctx, "p") as leaving:

@@ -23,7 +23,7 @@ KEYS = np.zeros(1, np.uint64)
 
 
 def link(context: Any, purpose: str, schema: Schema | None = None, body: bytes | None = None) -> Link:
-    want = protocol.encode(protocol.Want(purpose, "replay")) if body is None else body
+    want = protocol.encode(protocol.TableRequest(purpose, "replay")) if body is None else body
     return Link(context, "replay", protocol.SERVICE, schema=schema, hello_body=lambda: want)
 
 
@@ -119,7 +119,7 @@ def test_more_wishes_than_anybody_needs_end_a_link() -> None:
     ):
         intruder = link(ctx, protocol.TO_SAMPLE)
         intruder.connect(10)
-        for number in range(protocol.MOST_ASKED + 1):
+        for number in range(protocol.MAX_REQUESTS + 1):
             intruder.send(Header(protocol.SAMPLE, 0, 1, number))
         until(lambda: shard.server.listener.counts.expelled == 1)
         until(lambda: shard.server.counts()["held_samples"] == 0)
@@ -131,9 +131,17 @@ def test_more_wishes_than_anybody_needs_end_a_link() -> None:
     [
         (b"", None, "a body that cannot be read"),
         (msgspec.msgpack.encode(["write"]), SENT, "a body that cannot be read"),
-        (protocol.encode(protocol.Want(protocol.WRITE, "replay")), None, "must say what its items look like"),
-        (protocol.encode(protocol.Want(protocol.WRITE, "replay")), ITEM, "items of table 'replay' are"),
-        (protocol.encode(protocol.Want("dance", "replay")), SENT, "it wants to 'dance'"),
+        (
+            protocol.encode(protocol.TableRequest(protocol.WRITE, "replay")),
+            None,
+            "must say what its items look like",
+        ),
+        (
+            protocol.encode(protocol.TableRequest(protocol.WRITE, "replay")),
+            ITEM,
+            "items of table 'replay' are",
+        ),
+        (protocol.encode(protocol.TableRequest("dance", "replay")), SENT, "it wants to 'dance'"),
     ],
 )
 def test_a_hello_that_makes_no_sense_is_refused_with_a_reason(

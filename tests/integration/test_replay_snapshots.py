@@ -56,7 +56,7 @@ def test_writers_need_not_wait_for_the_last_snapshot(
         return taken.wait(60)
 
     monkeypatch.setattr(ReplayServer, "snapshot", slow)
-    monkeypatch.setattr(server, "_QUIET", 2.0)  # so that the last items come in time on any machine
+    monkeypatch.setattr(server, "_DRAIN_QUIET", 2.0)  # so that the last items come in time on any machine
     options = {"storage": str(tmp_path), "snapshot_every": OFTEN}
     with (
         serving(kind, Table(items=100), **options) as shard,
@@ -192,7 +192,7 @@ def test_a_writer_whose_memory_runs_full_gets_a_snapshot_early(tmp_path: Path) -
 def test_without_snapshots_a_full_writer_waits_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ReplayServer, "_start", lambda self, snapshots: None)
+    monkeypatch.setattr(ReplayServer, "_start_snapshot", lambda self, snapshots: None)
     with (
         serving("memory", Table(), storage=str(tmp_path), snapshot_every=OFTEN) as shard,
         client("memory", shard.address, durable=True, keep=200_000) as actor,

@@ -27,7 +27,7 @@ from callsheet.runtime.replay.server.snapshot_restore import restore
 from callsheet.runtime.replay.server.snapshot_writer import SEGMENTS
 from callsheet.runtime.schema import Schema
 from callsheet.store import Fenced, SetWriter, Store, Unreachable, all_sets, claim, latest, open_store
-from callsheet.store.manifest import numbers
+from callsheet.store.manifest import record_numbers
 
 NEVER = 1e9
 PLACE = "checkpoints/replay-0/replay"
@@ -49,7 +49,7 @@ class Shard:
     def insert(self, first: int, count: int) -> None:
         table = self._server.table()
         if table.schema is None:
-            table.adopt(Schema.of({"number": np.int64(0)}))
+            table.allocate(Schema.of({"number": np.int64(0)}))
         table.insert({"number": np.arange(first, first + count)}, 0, np.full(count, np.nan, np.float32))
 
     def snapshot(self) -> bool:
@@ -192,9 +192,11 @@ def members() -> Iterator[list[Any]]:
 
 
 def insert(replay: ReplayClient, first: int, count: int) -> None:
-    numbers = np.arange(first, first + count)
-    zero = np.zeros_like(numbers)
-    replay.insert_many({"id": np.stack([zero, zero, numbers], 1), "x": np.repeat(numbers[:, None], 250, 1)})
+    record_numbers = np.arange(first, first + count)
+    zero = np.zeros_like(record_numbers)
+    replay.insert_many(
+        {"id": np.stack([zero, zero, record_numbers], 1), "x": np.repeat(record_numbers[:, None], 250, 1)}
+    )
 
 
 def stored_numbers(folder: Path) -> set[int]:
@@ -275,7 +277,7 @@ def test_a_set_written_where_a_claim_was_removed_does_not_count_though_nobody_ta
     stalls.arm(2)  # after the part and its manifest, before the old one looks whether it was replaced
     claim(plain)
     third = claim(plain)
-    assert 3 not in numbers(plain), "the place is free"
+    assert 3 not in record_numbers(plain), "the place is free"
     fenced = threading.Event()
 
     def write_late() -> None:
@@ -287,7 +289,7 @@ def test_a_set_written_where_a_claim_was_removed_does_not_count_though_nobody_ta
     late = threading.Thread(target=write_late)
     late.start()
     eventually(stalls.stalled.is_set, within=60)
-    assert 3 in numbers(plain)
+    assert 3 in record_numbers(plain)
     assert latest(plain).name == "one"  # type: ignore[union-attr]
     fourth = claim(plain)
     stalls.go_on.set()

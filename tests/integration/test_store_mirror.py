@@ -20,7 +20,7 @@ from callsheet.backends.local.client import LocalRun
 from callsheet.errors import InvalidExperiment, RetryError
 from callsheet.spec.experiment import Experiment
 from callsheet.store import Store, open_store
-from callsheet.store.mirror import Mirror, patiently
+from callsheet.store.mirror import Mirror, retry_for
 
 
 def place() -> str:
@@ -81,8 +81,8 @@ def test_a_finished_run_is_there_with_its_status_and_logs_and_no_secret(folder: 
         told = json.loads(there["status.json"])
         assert (told["phase"], told["exit_code"], bool(told["finished"])) == ("Succeeded", 0, True)
         eventually(lambda: not mirrors(run))
-    everything = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
-    assert SECRET.encode() not in everything
+    all_records = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    assert SECRET.encode() not in all_records
 
 
 def test_a_running_run_shows_its_status_there(folder: Path, s3: S3Server) -> None:
@@ -168,9 +168,9 @@ def test_a_copy_is_tried_again_only_where_that_may_help(
     (folder / "run").mkdir()
     (folder / "run" / "status.json").write_text("{}")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "reader")
-    assert "may not do this" in patiently(Mirror(folder / "run", open_store(place())).copy_all, 600.0)
+    assert "may not do this" in retry_for(Mirror(folder / "run", open_store(place())).copy_all, 600.0)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    assert "cannot be reached" in patiently(
+    assert "cannot be reached" in retry_for(
         Mirror(folder / "run", open_store(place(), patience=0.5)).copy_all, 1.0
     )
 

@@ -166,7 +166,7 @@ def test_a_cursor_that_is_none_is_refused() -> None:
         TrajectoryReader(context("memory"), "t", cursor={"actor/0/actor": [1, 2]})  # type: ignore[dict-item,list-item]
     with reading("memory") as reader, writing("memory", reader.address, write(2)) as writer:
         reader.read(2, timeout=10)
-        with pytest.raises(UserError, match="was read up to 9, and it was up to 2"):
+        with pytest.raises(UserError, match="was read up to 9, but it was read up to 2"):
             reader.durable({"actor/0/actor": [[writer.context.incarnation, 9]]})
 
 

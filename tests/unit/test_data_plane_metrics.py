@@ -8,35 +8,35 @@ import weakref
 import numpy as np
 
 from callsheet.runtime import Context, ParameterReader, ParameterServer
-from callsheet.runtime.data_plane_metrics import Measuring
+from callsheet.runtime.data_plane_metrics import DataPlaneMetrics
 from callsheet.runtime.link.link import Link
 
 
-def value(measuring: Measuring, name: str) -> float:
-    found = [one.value for one in measuring.registry.snapshot() if one.definition.name == name]
+def value(metrics: DataPlaneMetrics, name: str) -> float:
+    found = [one.value for one in metrics.registry.snapshot() if one.definition.name == name]
     assert len(found) == 1, found
     assert isinstance(found[0], (int, float))
     return found[0]
 
 
 def test_counters_keep_what_ended_parts_counted_and_gauges_show_those_that_live() -> None:
-    measuring = Measuring()
+    metrics = DataPlaneMetrics()
     first, second = {"snapshots": 3.0, "version": 7.0}, {"snapshots": 2.0, "version": 9.0}
     one, two = first.copy, second.copy
-    measuring.follow("ParameterReader", "e", one)
-    measuring.follow("ParameterReader", "e", two)
-    assert value(measuring, "parameters_read") == 5
-    assert value(measuring, "parameters_version") == 9, "the newest that was read"
-    measuring.ended(one)
-    measuring.ended(one)
+    metrics.track("ParameterReader", "e", one)
+    metrics.track("ParameterReader", "e", two)
+    assert value(metrics, "parameters_read") == 5
+    assert value(metrics, "parameters_version") == 9, "the newest that was read"
+    metrics.untrack(one)
+    metrics.untrack(one)
     first["snapshots"] = 100  # nobody looks there any more
-    assert value(measuring, "parameters_read") == 5
-    assert value(measuring, "parameters_version") == 9
+    assert value(metrics, "parameters_read") == 5
+    assert value(metrics, "parameters_version") == 9
     second["snapshots"] = 4
-    assert value(measuring, "parameters_read") == 7
-    measuring.ended(two)
-    assert value(measuring, "parameters_read") == 7
-    assert value(measuring, "parameters_version") == 9, "the last line of a process tells how it ended"
+    assert value(metrics, "parameters_read") == 7
+    metrics.untrack(two)
+    assert value(metrics, "parameters_read") == 7
+    assert value(metrics, "parameters_version") == 9, "the last line of a process tells how it ended"
 
 
 def test_a_closed_link_is_not_kept_for_its_metrics() -> None:
@@ -48,7 +48,7 @@ def test_a_closed_link_is_not_kept_for_its_metrics() -> None:
         del link
         gc.collect()
         assert seen() is None
-        assert value(context.measuring, "transport_frames_sent") == 5
+        assert value(context.data_plane_metrics, "transport_frames_sent") == 5
 
 
 def test_what_closed_readers_and_servers_counted_is_still_told() -> None:
@@ -60,5 +60,5 @@ def test_what_closed_readers_and_servers_counted_is_still_told() -> None:
             ):
                 server.publish(version, {"w": np.zeros(2)})
                 assert reader.wait(timeout=30).version == version
-        assert value(context.measuring, "parameters_published") == 3
-        assert value(context.measuring, "parameters_read") == 3
+        assert value(context.data_plane_metrics, "parameters_published") == 3
+        assert value(context.data_plane_metrics, "parameters_read") == 3

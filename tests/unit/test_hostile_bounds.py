@@ -8,38 +8,38 @@ import pytest
 
 from callsheet.rl.roles.learner_rollouts import _index_of
 from callsheet.runtime.link.endpoint_handler import LogThrottle
-from callsheet.runtime.policy.client_states import Clients, NoSlots, Slots
+from callsheet.runtime.policy.client_states import ClientRegistry, RecurrentStates, StatesFull
 from callsheet.runtime.schema import Schema
-from callsheet.runtime.stream import delivery_log as ledgers
-from callsheet.runtime.stream.delivery_log import Ledger
+from callsheet.runtime.stream import delivery_log as module
+from callsheet.runtime.stream.delivery_log import DeliveryLog
 
 
 def test_a_ledger_forgets_those_first_that_have_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledgers, "MOST_SENDERS", 4)
-    ledger = Ledger()
+    monkeypatch.setattr(module, "MAX_SENDERS", 4)
+    delivery_log = DeliveryLog()
     for name in "abcd":
-        ledger.sender(name).track(1).taken = 5
-    ledger.left("b")
-    assert ledger.sender("e").number == 1, "the place of the one that has gone"
-    assert ledger.names == ["a", "e", "c", "d"]
-    assert ledger.track("b", 1) is None
-    assert ledger.track("a", 1) is not None
+        delivery_log.sender(name).progress(1).received = 5
+    delivery_log.on_disconnect("b")
+    assert delivery_log.sender("e").number == 1, "the place of the one that has gone"
+    assert delivery_log.names == ["a", "e", "c", "d"]
+    assert delivery_log.progress("b", 1) is None
+    assert delivery_log.progress("a", 1) is not None
     for number in range(100):
-        ledger.sender(f"new-{number}").track(1).taken = 1
-        ledger.left(f"new-{number}")
-    assert len(ledger.names) == 4
-    assert {"c", "d", "e"} < set(ledger.names), "those that are connected stay"
+        delivery_log.sender(f"new-{number}").progress(1).received = 1
+        delivery_log.on_disconnect(f"new-{number}")
+    assert len(delivery_log.names) == 4
+    assert {"c", "d", "e"} < set(delivery_log.names), "those that are connected stay"
 
 
 def test_a_ledger_does_not_remember_a_sender_of_nothing() -> None:
-    ledger = Ledger({"old": [[7, 3]]})
-    ledger.sender("new").track(1)
-    ledger.left("new")
-    ledger.left("old")
-    ledger.left("unknown")
-    assert ledger.names == ["old", ""]
-    assert ledger.sender("next").number == 1
-    assert ledger.cursor() == {"old": [[7, 3]]}
+    delivery_log = DeliveryLog({"old": [[7, 3]]})
+    delivery_log.sender("new").progress(1)
+    delivery_log.on_disconnect("new")
+    delivery_log.on_disconnect("old")
+    delivery_log.on_disconnect("unknown")
+    assert delivery_log.names == ["old", ""]
+    assert delivery_log.sender("next").number == 1
+    assert delivery_log.cursor() == {"old": [[7, 3]]}
 
 
 def test_refusals_are_logged_once_and_a_hundred_at_most() -> None:
@@ -50,18 +50,18 @@ def test_refusals_are_logged_once_and_a_hundred_at_most() -> None:
 
 
 def test_states_of_clients_that_have_gone_make_room_for_those_that_come() -> None:
-    slots = Slots({"h": np.zeros(2)}, Schema.of({"y": np.zeros(1)}), most=4)
-    clients = Clients(slots)
+    slots = RecurrentStates({"h": np.zeros(2)}, Schema.of({"y": np.zeros(1)}), limit=4)
+    clients = ClientRegistry(slots)
     for name in ("first", "second"):
-        client = clients.meet(name, 1)
-        client.lane(0).slots = slots.take(2)
-        clients.lost(client)
-    with pytest.raises(NoSlots):
-        slots.take(1)
-    assert clients.make_room()
+        client = clients.connect(name, 1)
+        client.lane(0).slots = slots.allocate(2)
+        clients.disconnect(client)
+    with pytest.raises(StatesFull):
+        slots.allocate(1)
+    assert clients.evict_disconnected()
     assert slots.used == 2
-    assert clients.meet("second", 1).lane(0).slots is not None, "the one that went later has its states"
-    assert not clients.make_room()
+    assert clients.connect("second", 1).lane(0).slots is not None, "the one that went later has its states"
+    assert not clients.evict_disconnected()
 
 
 def test_layouts_that_are_remembered_have_an_end() -> None:

@@ -18,7 +18,7 @@ from callsheet.rl.learning_curve import KEY, LearningCurve
 from callsheet.runtime.replay import Table
 from callsheet.runtime.replay.server.snapshot_restore import restore
 from callsheet.runtime.schema import Schema
-from callsheet.runtime.stream.delivery_log import Ledger
+from callsheet.runtime.stream.delivery_log import DeliveryLog
 from callsheet.store import BadSet, claim, manifest, open_store
 
 DEEP = "[" * 60_000
@@ -180,4 +180,4 @@ def test_a_kubeconfig_that_is_none_is_told_in_a_sentence(
 )
 def test_a_cursor_that_cannot_be_is_told_in_a_sentence(cursor: Any) -> None:
     with pytest.raises(UserError, match="not a cursor"):
-        Ledger(cursor)
+        DeliveryLog(cursor)

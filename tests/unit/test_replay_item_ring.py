@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from callsheet.runtime.replay.server import item_ring
-from callsheet.runtime.replay.server.item_ring import Ring, Warming
+from callsheet.runtime.replay.server.item_ring import ItemRing, Prefaulter
 from callsheet.runtime.schema import Schema
 
 ITEM = Schema.of({"row": np.zeros(1 << 16, np.uint8), "flag": np.zeros((), np.bool_)})
@@ -24,38 +24,38 @@ def resident(array: np.ndarray) -> int:
 
 
 def test_what_is_written_stays_and_only_the_next_part_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(item_ring, "AHEAD", 32 << 20)
-    ring = Ring(ITEM, 4096)
-    ahead = Warming(ring)
+    monkeypatch.setattr(item_ring, "PREFAULT_BYTES", 32 << 20)
+    ring = ItemRing(ITEM, 4096)
+    ahead = Prefaulter(ring)
     items = {"row": np.full((1, 1 << 16), 7, np.uint8), "flag": np.ones(1, np.bool_)}
     for _ in range(10):
         ring.write(items, 0, 1)
     assert resident(ring.arrays["row"]) < 8 << 20
-    ahead.reached(ring.next)
+    ahead.on_written(ring.next)
     ahead.wait()
-    assert ahead.warm == 10 + (32 << 20) // ITEM_BYTES
+    assert ahead.prefaulted == 10 + (32 << 20) // ITEM_BYTES
     taken = resident(ring.arrays["row"])
     assert 30 << 20 < taken < 40 << 20, "the next part, and not the 256 MiB of the whole table"
     assert (ring.arrays["row"][:10] == 7).all()
-    ahead.reached(11)
-    assert ahead.warm == 10 + (32 << 20) // ITEM_BYTES, "there is enough for now"
+    ahead.on_written(11)
+    assert ahead.prefaulted == 10 + (32 << 20) // ITEM_BYTES, "there is enough for now"
 
 
 def test_after_the_first_round_there_is_nothing_to_do() -> None:
-    ring = Ring(ITEM, 64)
-    ahead = Warming(ring)
-    ahead.reached(1)
+    ring = ItemRing(ITEM, 64)
+    ahead = Prefaulter(ring)
+    ahead.on_written(1)
     ahead.wait()
-    assert ahead.warm == ring.slots
-    ahead.reached(10_000)
-    assert ahead.warm == ring.slots
+    assert ahead.prefaulted == ring.slots
+    ahead.on_written(10_000)
+    assert ahead.prefaulted == ring.slots
 
 
 def test_a_system_that_cannot_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(item_ring, "_POPULATE_WRITE", 9999)
-    ring = Ring(ITEM, 64)
-    ahead = Warming(ring)
-    ahead.reached(1)
+    monkeypatch.setattr(item_ring, "_MADV_POPULATE_WRITE", 9999)
+    ring = ItemRing(ITEM, 64)
+    ahead = Prefaulter(ring)
+    ahead.on_written(1)
     ahead.wait()
     ring.write({"row": np.ones((1, 1 << 16), np.uint8), "flag": np.ones(1, np.bool_)}, 0, 1)
     assert ring.next == 1

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from callsheet.errors import UserError
 from callsheet.runtime.replay import Table
-from callsheet.runtime.replay.server.rate_limiter import Limiter
+from callsheet.runtime.replay.server.rate_limiter import RateLimiter
 
 
 @given(
@@ -20,39 +20,39 @@ from callsheet.runtime.replay.server.rate_limiter import Limiter
 def test_somebody_may_always_go_on_and_the_bounds_hold(
     min_size: int, ratio: float, tolerance: float, steps: list[tuple[bool, int]]
 ) -> None:
-    limiter = Limiter(min_size, ratio, tolerance)
+    limiter = RateLimiter(min_size, ratio, tolerance)
     largest = max((count for _, count in steps), default=1)
     for inserts, count in steps:
         size = limiter.inserted
-        assert limiter.room(size, 1) or limiter.may_sample(size), "both sides wait for each other"
+        assert limiter.allowed_inserts(size, 1) or limiter.can_sample(size), "both sides wait for each other"
         if inserts:
-            limiter.inserted += limiter.room(size, count)
-        elif limiter.may_sample(size):
+            limiter.inserted += limiter.allowed_inserts(size, count)
+        elif limiter.can_sample(size):
             limiter.sampled += count
         if limiter.inserted > min_size:
-            assert limiter.ahead <= tolerance + ratio + 1e-6
-        assert limiter.sampled == 0 or limiter.ahead >= -tolerance - largest - 1e-6
+            assert limiter.surplus <= tolerance + ratio + 1e-6
+        assert limiter.sampled == 0 or limiter.surplus >= -tolerance - largest - 1e-6
 
 
 def test_sampling_begins_at_the_minimum_size() -> None:
-    limiter = Limiter(min_size=100)
-    assert not limiter.may_sample(99)
-    assert limiter.may_sample(100)
+    limiter = RateLimiter(min_size=100)
+    assert not limiter.can_sample(99)
+    assert limiter.can_sample(100)
     assert limiter.why_no_sample(99) == "samples wait for items: there are 99 of 100"
 
 
 def test_without_a_ratio_inserts_never_wait() -> None:
-    assert Limiter().room(10**9, 1024) == 1024
+    assert RateLimiter().allowed_inserts(10**9, 1024) == 1024
 
 
 def test_it_says_who_waits_for_whom() -> None:
-    limiter = Limiter(min_size=1, ratio=4.0, tolerance=8.0, inserted=100, sampled=0)
-    assert limiter.room(100, 10) == 0
+    limiter = RateLimiter(min_size=1, ratio=4.0, tolerance=8.0, inserted=100, sampled=0)
+    assert limiter.allowed_inserts(100, 10) == 0
     assert limiter.why_no_insert() == (
         "inserts wait for samples: 0 samples of 100 inserts, and 4 for each insert are wanted"
     )
     limiter.sampled = 1000
-    assert not limiter.may_sample(100)
+    assert not limiter.can_sample(100)
     assert limiter.why_no_sample(100).startswith("samples wait for inserts: 1,000 samples of 100 inserts")
 
 

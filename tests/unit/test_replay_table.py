@@ -14,7 +14,7 @@ from callsheet.errors import UserError
 from callsheet.runtime.link.protocol import BadMessage
 from callsheet.runtime.replay import Table
 from callsheet.runtime.replay.config import KEY, PROBABILITY
-from callsheet.runtime.replay.protocol import LARGEST_PRIORITY, check_priorities
+from callsheet.runtime.replay.protocol import MAX_PRIORITY, check_priorities
 from callsheet.runtime.replay.server.selectors import Prioritized
 from callsheet.runtime.replay.server.table import LiveTable
 from callsheet.runtime.schema import Schema
@@ -31,15 +31,15 @@ def insert(into: LiveTable, first: int, count: int, priority: object = np.nan) -
     items = {"number": numbers, "row": np.repeat(numbers[:, None], 3, 1).astype(np.float32)}
     done = 0
     while done < count:
-        room = into.room(count - done)
+        room = into.insertable(count - done)
         assert room
         into.insert(items, done, np.broadcast_to(np.float32(priority), count)[done : done + room])
         done += room
 
 
 def sample(of: LiveTable, count: int) -> dict[str, NDArray[np.generic]]:
-    assert of.gives is not None
-    layout = of.gives.layout(count)
+    assert of.sample_schema is not None
+    layout = of.sample_schema.layout(count)
     arrays = layout.views(memoryview(bytearray(layout.nbytes)))
     of.sample(count, arrays)
     assert np.array_equal(arrays["row"][:, 2], arrays["number"].astype(np.float32))
@@ -73,12 +73,12 @@ def test_a_queue_gives_each_item_once_and_in_order(items: int, steps: list[tuple
     put, taken = 0, []
     for inserting, count in steps:
         if inserting:
-            count = queue.room(count)
+            count = queue.insertable(count)
             assert count <= items - queue.size
             if count:
                 insert(queue, put, count)
                 put += count
-        elif queue.may_sample(count):
+        elif queue.can_sample(count):
             taken += sample(queue, count)["number"].tolist()
     assert taken == list(range(len(taken)))
     assert queue.size == put - len(taken)
@@ -88,7 +88,7 @@ def test_a_queue_gives_each_item_once_and_in_order(items: int, steps: list[tuple
 def test_a_full_queue_says_that_it_is_full() -> None:
     queue = table(kind="fifo", items=4)
     insert(queue, 0, 4)
-    assert queue.room(1) == 0
+    assert queue.insertable(1) == 0
     assert queue.why_no_insert() == "inserts wait for samples: the queue is full with 4 items"
 
 
@@ -127,10 +127,10 @@ def test_uniform_draws_are_even() -> None:
 def test_new_items_get_the_largest_priority_so_far() -> None:
     one = table(kind="prioritized", items=10, alpha=1.0)
     insert(one, 0, 1)
-    assert one.mass == 1.0
+    assert one.total_weight == 1.0
     insert(one, 1, 1, 5.0)
     insert(one, 2, 1)
-    assert one.mass == 1.0 + 5.0 + 5.0
+    assert one.total_weight == 1.0 + 5.0 + 5.0
 
 
 @given(
@@ -147,16 +147,16 @@ def test_items_that_come_one_by_one_are_worth_the_same_as_together(
     together.insert(items, 0, given)
     for number in numbers:
         single.insert(items, int(number), given[number : number + 1])
-    ours, theirs = single.picker, together.picker
+    ours, theirs = single.selector, together.selector
     assert isinstance(ours, Prioritized)
     assert isinstance(theirs, Prioritized)
-    assert ours.highest == theirs.highest
+    assert ours.max_priority == theirs.max_priority
     assert np.array_equal(ours.priorities(0, len(given)), theirs.priorities(0, len(given)))
-    assert single.mass == pytest.approx(together.mass, rel=1e-12)
+    assert single.total_weight == pytest.approx(together.total_weight, rel=1e-12)
     assert np.array_equal(sample(single, 20)["number"], sample(together, 20)["number"])
 
 
-@pytest.mark.parametrize("wrong", [-1.0, -math.inf, math.inf, 2 * LARGEST_PRIORITY])
+@pytest.mark.parametrize("wrong", [-1.0, -math.inf, math.inf, 2 * MAX_PRIORITY])
 @pytest.mark.parametrize("others", [[], [1.0, math.nan]], ids=["alone", "among others"])
 def test_a_priority_that_cannot_be_is_refused(wrong: float, others: list[float]) -> None:
     check_priorities(np.array(others, np.float32))
@@ -168,7 +168,7 @@ def test_a_priority_that_cannot_be_is_refused(wrong: float, others: list[float])
 def test_an_item_with_priority_zero_is_never_drawn() -> None:
     one = table(kind="prioritized", items=10, alpha=0.0)
     insert(one, 0, 5, 0.0)
-    assert not one.may_sample(1)
+    assert not one.can_sample(1)
     assert one.why_no_sample(1) == "samples wait for priorities: those of all 5 items are 0"
     insert(one, 5, 1, 1.0)
     assert set(sample(one, 100)["number"].tolist()) == {5}
@@ -179,26 +179,26 @@ def test_priorities_change_by_key_and_keys_of_items_that_are_gone_are_counted() 
     insert(one, 0, 8, 1.0)
     keys = sample(one, 64)[KEY].astype(np.uint64)
     one.update(np.unique(keys), np.zeros(8, np.float32))
-    assert one.mass == 0.0
+    assert one.total_weight == 0.0
     insert(one, 8, 4, 1.0)
     one.update(np.unique(keys), np.full(8, 2.0, np.float32))
     assert one.counts.stale == 4
-    assert one.mass == 4 * 2.0 + 4 * 1.0
+    assert one.total_weight == 4 * 2.0 + 4 * 1.0
 
 
 def test_a_key_of_an_earlier_life_does_not_hit_an_item_that_took_its_place() -> None:
     one = table(kind="prioritized", items=8, alpha=1.0)
-    one.begin_life(3)
+    one.begin_epoch(3)
     insert(one, 0, 4, 1.0)
     lost = np.unique(sample(one, 64)[KEY].astype(np.uint64))
     again = table(kind="prioritized", items=8, alpha=1.0)
-    again.lives = [(0, 3)]
+    again.epochs = [(0, 3)]
     insert(again, 0, 2, 1.0)
-    again.begin_life(3)
+    again.begin_epoch(3)
     insert(again, 100, 2, 1.0)
     again.update(lost, np.full(4, 9.0, np.float32))
     assert again.counts.stale == 2
-    assert again.mass == 2 * 9.0 + 2 * 1.0
+    assert again.total_weight == 2 * 9.0 + 2 * 1.0
 
 
 def test_keys_made_up_by_a_stranger_do_no_harm() -> None:
@@ -207,7 +207,7 @@ def test_keys_made_up_by_a_stranger_do_no_harm() -> None:
     strange = np.random.default_rng(0).integers(0, 1 << 63, 1000).astype(np.uint64) | np.uint64(1 << 40)
     one.update(strange, np.full(1000, 5.0, np.float32))
     assert one.counts.stale == 1000
-    assert one.mass == 4.0
+    assert one.total_weight == 4.0
 
 
 def test_draws_can_be_repeated_with_a_seed() -> None:
@@ -220,10 +220,10 @@ def test_draws_can_be_repeated_with_a_seed() -> None:
 def test_lengths_that_differ_are_refused_with_the_way_out() -> None:
     loose = Schema.of({"x": np.zeros((5, 2))}, free={"x": (0,)})
     with pytest.raises(UserError, match=r"callsheet\.runtime\.replay\.cut"):
-        LiveTable(Table()).adopt(loose)
+        LiveTable(Table()).allocate(loose)
 
 
 @pytest.mark.parametrize("name", [KEY, PROBABILITY, "replay.priority"])
 def test_the_names_that_travel_with_items_are_taken(name: str) -> None:
     with pytest.raises(UserError, match="cannot be called"):
-        LiveTable(Table()).adopt(Schema.of({name: np.zeros(1)}))
+        LiveTable(Table()).allocate(Schema.of({name: np.zeros(1)}))

@@ -8,25 +8,25 @@ import pytest
 
 from callsheet.errors import UserError
 from callsheet.store import NoCredentials, open_store
-from callsheet.store.address import Address, parse
-from callsheet.store.credentials import settings
+from callsheet.store.address import StoreAddress, parse
+from callsheet.store.credentials import client_settings
 
 
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        ("s3://bucket/a/b", Address("s3", "bucket", "a/b")),
-        ("s3://bucket/a/b/", Address("s3", "bucket", "a/b")),
-        ("s3://bucket", Address("s3", "bucket", "")),
-        ("gs://my.bucket/x", Address("gs", "my.bucket", "x")),
-        ("az://container/x", Address("az", "container", "x")),
-        ("file:///a/b", Address("file", "", "/a/b")),
-        ("file:///a/b%20c", Address("file", "", "/a/b c")),
-        ("file:///a/../b/", Address("file", "", "/b")),
-        ("/a/b", Address("file", "", "/a/b")),
+        ("s3://bucket/a/b", StoreAddress("s3", "bucket", "a/b")),
+        ("s3://bucket/a/b/", StoreAddress("s3", "bucket", "a/b")),
+        ("s3://bucket", StoreAddress("s3", "bucket", "")),
+        ("gs://my.bucket/x", StoreAddress("gs", "my.bucket", "x")),
+        ("az://container/x", StoreAddress("az", "container", "x")),
+        ("file:///a/b", StoreAddress("file", "", "/a/b")),
+        ("file:///a/b%20c", StoreAddress("file", "", "/a/b c")),
+        ("file:///a/../b/", StoreAddress("file", "", "/b")),
+        ("/a/b", StoreAddress("file", "", "/a/b")),
     ],
 )
-def test_what_is_taken(text: str, address: Address) -> None:
+def test_what_is_taken(text: str, address: StoreAddress) -> None:
     assert parse(text) == address
 
 
@@ -83,7 +83,7 @@ def test_a_secret_in_an_address_is_refused_and_not_repeated(text: str) -> None:
     assert "hush-hush" not in str(caught.value)
 
 
-S3 = Address("s3", "bucket", "x")
+S3 = StoreAddress("s3", "bucket", "x")
 
 
 def home(tmp_path: Path, credentials: str = "", config: str = "") -> dict[str, str]:
@@ -95,7 +95,9 @@ def home(tmp_path: Path, credentials: str = "", config: str = "") -> dict[str, s
 
 def test_keys_in_the_environment_come_first(tmp_path: Path) -> None:
     env = home(tmp_path, "[default]\naws_access_key_id = A\naws_secret_access_key = S\n")
-    assert settings(S3, env | {"AWS_ACCESS_KEY_ID": "B", "AWS_SECRET_ACCESS_KEY": "T"}).provider is None
+    assert (
+        client_settings(S3, env | {"AWS_ACCESS_KEY_ID": "B", "AWS_SECRET_ACCESS_KEY": "T"}).provider is None
+    )
 
 
 def test_a_profile_of_the_aws_tools_gives_keys_region_and_server(tmp_path: Path) -> None:
@@ -104,7 +106,7 @@ def test_a_profile_of_the_aws_tools_gives_keys_region_and_server(tmp_path: Path)
         "[work]\naws_access_key_id = A\naws_secret_access_key = S\naws_session_token = T\n",
         "[profile work]\nregion = eu-west-1\nendpoint_url = http://127.0.0.1:9000\n",
     )
-    known = settings(S3, env | {"AWS_PROFILE": "work"})
+    known = client_settings(S3, env | {"AWS_PROFILE": "work"})
     assert known.provider
     keys = known.provider()
     assert (keys["access_key_id"], keys["secret_access_key"], keys["token"]) == ("A", "S", "T")
@@ -113,7 +115,7 @@ def test_a_profile_of_the_aws_tools_gives_keys_region_and_server(tmp_path: Path)
 
 def test_renewed_keys_in_a_profile_are_read_again(tmp_path: Path) -> None:
     env = home(tmp_path, "[default]\naws_access_key_id = A\naws_secret_access_key = S\n")
-    provider = settings(S3, env).provider
+    provider = client_settings(S3, env).provider
     (tmp_path / ".aws" / "credentials").write_text(
         "[default]\naws_access_key_id = B\naws_secret_access_key = T\n"
     )
@@ -125,13 +127,13 @@ def test_renewed_keys_in_a_profile_are_read_again(tmp_path: Path) -> None:
     ("address", "said"),
     [
         (S3, "AWS_ACCESS_KEY_ID"),
-        (Address("gs", "bucket", ""), "gcloud auth application-default login"),
-        (Address("az", "container", ""), "AZURE_STORAGE_ACCOUNT_NAME"),
+        (StoreAddress("gs", "bucket", ""), "gcloud auth application-default login"),
+        (StoreAddress("az", "container", ""), "AZURE_STORAGE_ACCOUNT_NAME"),
     ],
 )
-def test_nothing_known_is_said_at_once(tmp_path: Path, address: Address, said: str) -> None:
+def test_nothing_known_is_said_at_once(tmp_path: Path, address: StoreAddress, said: str) -> None:
     with pytest.raises(NoCredentials) as caught:
-        settings(address, {"HOME": str(tmp_path)})
+        client_settings(address, {"HOME": str(tmp_path)})
     assert address.url in caught.value.message
     assert said in caught.value.fix
 
@@ -139,30 +141,30 @@ def test_nothing_known_is_said_at_once(tmp_path: Path, address: Address, said: s
 def test_a_profile_that_signs_in_another_way_is_told_how(tmp_path: Path) -> None:
     env = home(tmp_path, config="[profile sso]\nsso_session = corp\n")
     with pytest.raises(NoCredentials) as caught:
-        settings(S3, env | {"AWS_PROFILE": "sso"})
+        client_settings(S3, env | {"AWS_PROFILE": "sso"})
     assert "export-credentials --profile sso" in caught.value.fix
     with pytest.raises(NoCredentials, match="'other', which is not there"):
-        settings(S3, env | {"AWS_PROFILE": "other"})
+        client_settings(S3, env | {"AWS_PROFILE": "other"})
 
 
 def test_a_damaged_profile_file_shows_none_of_its_lines(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
-        settings(S3, home(tmp_path, "aws_secret_access_key = hush-hush\n"))
+        client_settings(S3, home(tmp_path, "aws_secret_access_key = hush-hush\n"))
     assert "hush-hush" not in str(caught.value)
     assert caught.value.__suppress_context__
 
 
 def test_azure_takes_the_names_of_its_own_tools() -> None:
-    container = Address("az", "container", "")
+    container = StoreAddress("az", "container", "")
     env = {"AZURE_STORAGE_ACCOUNT": "me", "AZURE_STORAGE_KEY": "a2V5"}
-    assert settings(container, env).config == {"account_name": "me", "account_key": "a2V5"}
+    assert client_settings(container, env).config == {"account_name": "me", "account_key": "a2V5"}
     with pytest.raises(NoCredentials, match="no credentials for az://container"):
-        settings(container, {"AZURE_STORAGE_ACCOUNT": "me"})
+        client_settings(container, {"AZURE_STORAGE_ACCOUNT": "me"})
 
 
 def test_plain_http_is_allowed_exactly_where_the_user_named_it() -> None:
     keys = {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "S"}
-    assert settings(S3, keys).endpoint == ""
-    assert settings(S3, keys | {"AWS_ENDPOINT_URL": "http://x:1"}).endpoint == "http://x:1"
+    assert client_settings(S3, keys).endpoint == ""
+    assert client_settings(S3, keys | {"AWS_ENDPOINT_URL": "http://x:1"}).endpoint == "http://x:1"
     both = {"AWS_ENDPOINT_URL": "http://x:1", "AWS_ENDPOINT_URL_S3": "https://y"}
-    assert settings(S3, keys | both).endpoint == "https://y"
+    assert client_settings(S3, keys | both).endpoint == "https://y"

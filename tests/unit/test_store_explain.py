@@ -8,7 +8,7 @@ import pytest
 
 from callsheet.errors import CallsheetError, RetryError, UserError
 from callsheet.store import Denied, DiskFull, NoBucket, NoCredentials, NotFound, Unreachable, WrongCredentials
-from callsheet.store.errors import explain, explain_os, is_passing
+from callsheet.store.errors import explain, explain_os, is_transient
 
 
 def answer(status: int, code: str) -> str:
@@ -47,10 +47,10 @@ def test_each_answer_has_its_meaning(error: Exception, kind: type[CallsheetError
 
 
 def test_only_what_may_pass_is_tried_again() -> None:
-    assert is_passing(TimeoutError())
-    assert is_passing(Exception(answer(500, "InternalError")))
-    assert not is_passing(Exception(answer(400, "InvalidRequest")))
-    assert not is_passing(PermissionDeniedError(answer(403, "AccessDenied")))
+    assert is_transient(TimeoutError())
+    assert is_transient(Exception(answer(500, "InternalError")))
+    assert not is_transient(Exception(answer(400, "InvalidRequest")))
+    assert not is_transient(PermissionDeniedError(answer(403, "AccessDenied")))
 
 
 @pytest.mark.parametrize(

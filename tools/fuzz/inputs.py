@@ -30,13 +30,13 @@ from callsheet.runtime.parameters import protocol as parameters
 from callsheet.runtime.policy import protocol as policy
 from callsheet.runtime.replay import Table
 from callsheet.runtime.replay import protocol as replay
-from callsheet.runtime.replay.server.snapshot_format import Saved, Segment, Snapshot
+from callsheet.runtime.replay.server.snapshot_format import ReplaySnapshot, SavedTable, Segment
 from callsheet.runtime.replay.server.snapshot_restore import _load
 from callsheet.runtime.replay.server.snapshot_writer import STATE
 from callsheet.runtime.schema import Schema
-from callsheet.runtime.stream.delivery_log import Ledger, marks_of
+from callsheet.runtime.stream.delivery_log import DeliveryLog, decode_acknowledgement
 from callsheet.store import BadSet, Store, manifest, open_store
-from callsheet.store.manifest import Part, Record
+from callsheet.store.manifest import ManifestRecord, PartInfo
 from tools.fuzz.chance import Chance
 from tools.fuzz.parsers import Parser, as_json, as_yaml
 
@@ -172,7 +172,7 @@ _LINE: Final = {
     "rates": {"callsheet_steps_total": 3.5}, "recent": {"h": {"0.5": 1.0, "0.99": None}},
     "shown": [{"name": "steps", "metric": "callsheet_steps_total", "kind": "counter", "unit": "", "show": "rate", "merge": "sum"}],
 }  # fmt: skip
-_RECORD: Final = Record(
+_RECORD: Final = ManifestRecord(
     "set",
     7,
     3,
@@ -181,16 +181,16 @@ _RECORD: Final = Record(
     None,
     "step-7",
     "sets/7",
-    (Part("state", 10, "0" * 64),),
+    (PartInfo("state", 10, "0" * 64),),
     {"step": 7, "identity": {"env": "x"}},
 )
 _STATUS: Final = Status(
     "x", "run-1", "Running", roles=[RoleStatus("actor", 2)], exposed={"web": "127.0.0.1:80"}, warnings=["w"],
     replicas=[ReplicaStatus("actor", 0, "h", "Running", containers=[ContainerStatus("actor", 77)])],
 )  # fmt: skip
-_SAVED: Final = Snapshot(
+_SAVED: Final = ReplaySnapshot(
     [
-        Saved("replay", Schema.of({"x": np.zeros(10, np.float32)}).encoded, 0, 3, [(0, 1)], 3, 0, 1.0, {"a": [[1, 3]]},
+        SavedTable("replay", Schema.of({"x": np.zeros(10, np.float32)}).encoded, 0, 3, [(0, 1)], 3, 0, 1.0, {"a": [[1, 3]]},
               [Segment("segments/1", 0, 3, "0" * 64)])
     ]
 )  # fmt: skip
@@ -227,12 +227,12 @@ def parsers() -> list[Parser]:
         _packed("frame", _frame, header),
         Parser("release", lambda data: (m.decode_prefix(data), m.decode_release(data)), (BadMessage,), _releases),
         _packed("schema", _schema, msgspec.msgpack.decode(_SCHEMA.encoded), allowed=ValueError),
-        _packed("marks", marks_of, msgspec.msgpack.decode(marks)),
-        _packed("want", replay.want_of, replay.Want("write", "replay")),
-        _packed("state", replay.state_of, replay.State(1, 2.0, "w", b"", 10, False, True)),
+        _packed("marks", decode_acknowledgement, msgspec.msgpack.decode(marks)),
+        _packed("want", replay.decode_table_request, replay.TableRequest("write", "replay")),
+        _packed("state", replay.decode_table_state, replay.TableState(1, 2.0, "w", b"", 10, False, True)),
         _packed("version", parameters.decode_version, parameters.Version(1, 2)),
-        _packed("terms", policy.decode_terms, policy.Terms(1, b"", 7)),
-        Parser("cursor", lambda data: Ledger(json.loads(data)), (UserError, ValueError, RecursionError),
+        _packed("terms", policy.decode_server_info, policy.ServerInfo(1, b"", 7)),
+        Parser("cursor", lambda data: DeliveryLog(json.loads(data)), (UserError, ValueError, RecursionError),
                lambda chance: as_json(chance, {"actor/0": [[1, 2], [3, 4]]})),
         Parser("metrics line", _shown, (), lambda chance: as_json(chance, _LINE)),
         Parser("metrics response", _answered, (), _response),

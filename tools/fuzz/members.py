@@ -103,9 +103,9 @@ class Member:
         chance = self._chance
         verbs = {
             "trajectories": (stream.ITEMS,),
-            "replay": (stream.ITEMS, replay.SAMPLE, replay.UPDATE, replay.STORE, replay.STATE),
+            "replay": (stream.ITEMS, replay.SAMPLE, replay.UPDATE, replay.REQUEST_SNAPSHOT, replay.STATE),
             "parameters": (parameters.FETCH, parameters.WATCH),
-            "policy": (policy.ASK,),
+            "policy": (policy.REQUEST,),
         }[self.kind]
         verb = chance.choice(verbs)
         count = chance.choice((1, 1, 1, 2, 5, 1024))

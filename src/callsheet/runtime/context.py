@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from callsheet import contract
 from callsheet.errors import UserError
 from callsheet.runtime import limits
-from callsheet.runtime.data_plane_metrics import Measuring
+from callsheet.runtime.data_plane_metrics import DataPlaneMetrics
 from callsheet.runtime.keys import Keys
 from callsheet.runtime.link.sockets import SocketFactory
 from callsheet.runtime.stop import Stop, Stopping
@@ -76,7 +76,7 @@ class Context:
         """Different for each start of a process, and larger for later ones as far as clocks agree."""
         self.stop = Stop()
         self.sockets = SocketFactory(self.keys)
-        self.measuring = Measuring()
+        self.data_plane_metrics = DataPlaneMetrics()
         self._addresses = dict(addresses or {})
         self._environ: Mapping[str, str] = {}
         self._addresses_file = ""
@@ -98,7 +98,7 @@ class Context:
                 fix="start it with `callsheet run`, or make a Context with addresses to try it by hand",
             )
         plaintext = env.get(contract.ENCRYPTION) == contract.ENCRYPTION_OFF
-        found = Context(
+        context = Context(
             experiment=env[contract.EXPERIMENT],
             run=env[contract.RUN],
             role=env[contract.ROLE],
@@ -110,9 +110,9 @@ class Context:
             keys=None if plaintext else Keys.load(env.get(contract.KEYS, "")),
             plaintext=plaintext,
         )
-        found._environ = env
-        found._addresses_file = env.get(contract.ADDRESSES, "")
-        return found
+        context._environ = env
+        context._addresses_file = env.get(contract.ADDRESSES, "")
+        return context
 
     @property
     def name(self) -> str:
@@ -127,7 +127,7 @@ class Context:
     @property
     def metrics(self) -> Registry:
         """The metrics of this process: make your own here, they are exported with ours."""
-        return self.measuring.registry
+        return self.data_plane_metrics.registry
 
     @property
     def stopping(self) -> bool:
@@ -180,7 +180,7 @@ class Context:
         try:
             with open(self._addresses_file, encoding="utf-8") as file:
                 endpoints = json.load(file)["endpoints"]
-                return {name: list(found["addresses"]) for name, found in endpoints.items()}
+                return {name: list(context["addresses"]) for name, context in endpoints.items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}  # being replaced just now; the environment's list is as good as the last one
 
@@ -188,8 +188,10 @@ class Context:
         if threading.current_thread() is threading.main_thread():
             self.stop.on_signal()
         if self._environ:
-            self.measuring.start(self._environ)
-            self._at_close.insert(0, self.measuring.close)  # closed last, so that it tells of all the rest
+            self.data_plane_metrics.start(self._environ)
+            self._at_close.insert(
+                0, self.data_plane_metrics.close
+            )  # closed last, so that it tells of all the rest
         return self
 
     def __exit__(

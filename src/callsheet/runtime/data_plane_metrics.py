@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Counts = Callable[[], Mapping[str, float]]
 
-FOLLOWED: Final[dict[str, dict[str, str]]] = {
+TRACKED: Final[dict[str, dict[str, str]]] = {
     "Transport": {
         name: name
         for name in (
@@ -79,7 +79,7 @@ FOLLOWED: Final[dict[str, dict[str, str]]] = {
 """For each well-known group: its metrics, and the counts that they follow."""
 
 
-class _Parts:
+class _Sources:
     """The parts of one group at one endpoint. What those have counted that ended stays; they themselves do not."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class _Parts:
             live, past, last = self._state
             self._state = ((*live, counts), past, last)
 
-    def ended(self, counts: Counts) -> None:
+    def untrack(self, counts: Counts) -> None:
         with self._changing:
             live, past, _ = self._state
             if counts in live:
@@ -118,13 +118,13 @@ class _Parts:
         return newest if newest >= 0 else math.nan  # none yet, which no number says
 
 
-class Measuring:
+class DataPlaneMetrics:
     """The metrics of one process, made when the first part asks for them."""
 
     def __init__(self) -> None:
         self._registry: Registry | None = None
         self._exporter: Exporter | None = None
-        self._parts: dict[tuple[str, str], _Parts] = {}
+        self._sources: dict[tuple[str, str], _Sources] = {}
 
     @property
     def registry(self) -> Registry:
@@ -135,23 +135,23 @@ class Measuring:
             self._registry = Registry()
         return self._registry
 
-    def follow(self, group: str, endpoint: str, counts: Counts) -> Any:
-        """Export these counts as a well-known group's metrics, until they have `ended`; the group, for what must be
+    def track(self, group: str, endpoint: str, counts: Counts) -> Any:
+        """Export these counts as a well-known group's metrics, until they have `untrack`; the group, for what must be
         observed by hand."""
         from callsheet.metrics import Counter, wellknown
 
         made = getattr(wellknown, group)(self.registry, endpoint)
-        parts = self._parts.setdefault((group, endpoint), _Parts())
-        parts.add(counts)
-        for attribute, name in FOLLOWED[group].items():
+        sources = self._sources.setdefault((group, endpoint), _Sources())
+        sources.add(counts)
+        for attribute, name in TRACKED[group].items():
             metric = getattr(made, attribute)
-            metric.follow(partial(parts.total if isinstance(metric, Counter) else parts.now, name))
+            metric.follow(partial(sources.total if isinstance(metric, Counter) else sources.now, name))
         return made
 
-    def ended(self, counts: Counts) -> None:
+    def untrack(self, counts: Counts) -> None:
         """These counts change no more: their part is closed, and need not be kept for them."""
-        for parts in list(self._parts.values()):
-            parts.ended(counts)
+        for sources in list(self._sources.values()):
+            sources.untrack(counts)
 
     def start(self, environ: Mapping[str, str]) -> None:
         """Export, where the experiment says where to."""

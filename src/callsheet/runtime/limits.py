@@ -14,7 +14,7 @@ from callsheet.runtime.link.protocol import MAX_BLOCKS
 MAX_WINDOW = MAX_BLOCKS // 2
 """Frames on their way in one direction: the other half of the blocks is lent to many peers at once."""
 
-LARGEST_VERSION = (1 << 63) - 1
+MAX_VERSION = (1 << 63) - 1
 
 
 def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
@@ -24,9 +24,7 @@ def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
     except TypeError:
         found = least - 1
     if found < least or (most is not None and found > most):
-        bounds = (
-            f"of at least {least:,}" if most in (None, LARGEST_VERSION) else f"from {least:,} to {most:,}"
-        )
+        bounds = f"of at least {least:,}" if most in (None, MAX_VERSION) else f"from {least:,} to {most:,}"
         raise UserError(f"{name} is {value!r}", fix=f"write a whole number {bounds}")
     return found
 

@@ -8,7 +8,7 @@ with writer.write_set("step-120", info={"step": 120}) as parts:
 latest(store.sub("checkpoints")).read("model.safetensors")
 """
 
-from callsheet.store.backend import Entry
+from callsheet.store.backend import ObjectInfo
 from callsheet.store.errors import (
     BadSet,
     Denied,
@@ -28,7 +28,7 @@ __all__ = [
     "BadSet",
     "Denied",
     "DiskFull",
-    "Entry",
+    "ObjectInfo",
     "Fenced",
     "NoBucket",
     "NoCredentials",

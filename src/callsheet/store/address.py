@@ -28,7 +28,7 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class StoreAddress:
     """An address of which each part is known to be usable."""
 
     scheme: str
@@ -38,9 +38,9 @@ class Address:
     """Inside the bucket, without slashes at its ends; for files the folder's absolute path."""
 
     @property
-    def root(self) -> Address:
+    def root(self) -> StoreAddress:
         """The whole bucket; for files the folder itself."""
-        return self if self.scheme == "file" else Address(self.scheme, self.bucket, "")
+        return self if self.scheme == "file" else StoreAddress(self.scheme, self.bucket, "")
 
     @property
     def url(self) -> str:
@@ -50,7 +50,7 @@ class Address:
         return f"{self.scheme}://{self.bucket}" + (f"/{self.prefix}" if self.prefix else "")
 
 
-def parse(text: str) -> Address:
+def parse(text: str) -> StoreAddress:
     """Take an address apart; a plain path is a folder of this machine."""
     scheme, mark, rest = text.partition(":/")
     if not mark or not scheme.isalnum():
@@ -58,7 +58,7 @@ def parse(text: str) -> Address:
     if scheme == "file":
         return _file(text)
     if scheme not in REMOTE:
-        raise UserError(f"{_harmless(text)!r} is no address of a store", fix=_meant(scheme, rest, text))
+        raise UserError(f"{_redact(text)!r} is no address of a store", fix=_suggest(scheme, rest, text))
     parts = urlsplit(text)
     if not rest.startswith("/") or not parts.netloc:
         raise UserError(
@@ -66,7 +66,7 @@ def parse(text: str) -> Address:
         )
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise UserError(
-            f"{_harmless(text)!r} carries more than a bucket and a prefix",
+            f"{_redact(text)!r} carries more than a bucket and a prefix",
             fix="keep keys and signatures out of addresses: each cloud's own variables carry them",
         )
     if not _BUCKET.fullmatch(parts.netloc):
@@ -77,16 +77,16 @@ def parse(text: str) -> Address:
     prefix = parts.path.strip("/")
     if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
         raise UserError(f"{text!r} has an empty part, . or ..", fix="write each part of the prefix once")
-    return Address(scheme, parts.netloc, prefix)
+    return StoreAddress(scheme, parts.netloc, prefix)
 
 
-def _folder(text: str) -> Address:
+def _folder(text: str) -> StoreAddress:
     if not text.strip():
         raise UserError("the address of the store is empty", fix=f"write {FORMS}")
-    return Address("file", "", os.path.abspath(os.path.expanduser(text)))
+    return StoreAddress("file", "", os.path.abspath(os.path.expanduser(text)))
 
 
-def _file(text: str) -> Address:
+def _file(text: str) -> StoreAddress:
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost"):
         rest = text.partition("://")[2]
@@ -94,10 +94,10 @@ def _file(text: str) -> Address:
     path = unquote(parts.path + (quote("?" + parts.query) if parts.query else ""))
     if not path.startswith("/") or "\0" in path:
         raise UserError(f"{text!r} has no absolute path", fix="write file:/// and the path")
-    return Address("file", "", os.path.normpath(path))
+    return StoreAddress("file", "", os.path.normpath(path))
 
 
-def _meant(scheme: str, rest: str, text: str) -> str:
+def _suggest(scheme: str, rest: str, text: str) -> str:
     rest = rest.lstrip("/")
     lower = scheme.lower()
     if scheme == "pvc":
@@ -111,10 +111,10 @@ def _meant(scheme: str, rest: str, text: str) -> str:
     close = nearest(lower, [*REMOTE, "file", *_ALIASES], cutoff=0.5)
     if lower in _ALIASES or close:
         right = _ALIASES.get(lower) or _ALIASES.get(close, close)
-        return f"did you mean {right}://{'/' if right == 'file' else ''}{_harmless(rest)}?"
+        return f"did you mean {right}://{'/' if right == 'file' else ''}{_redact(rest)}?"
     return f"write {FORMS}"
 
 
-def _harmless(text: str) -> str:
+def _redact(text: str) -> str:
     """Without what could be a password or a signature."""
     return re.sub(r"(^|//)[^/@]*@", r"\1...@", re.sub(r"[?#].*", "", text))

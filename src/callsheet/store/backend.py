@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from callsheet.store.upload import Body
+from callsheet.store.upload import UploadBody
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ObjectInfo:
     """One object."""
 
     key: str
@@ -24,7 +24,7 @@ class Entry:
 class Backend(Protocol):
     """One kind of store. Keys are whole and already checked; every error is one of callsheet.errors."""
 
-    def put(self, key: str, body: Body) -> str:
+    def put(self, key: str, body: UploadBody) -> str:
         """Write an object as a whole; its etag."""
 
     def create(self, key: str, data: bytes) -> str | None:
@@ -33,7 +33,7 @@ class Backend(Protocol):
     def replace(self, key: str, data: bytes, etag: str) -> str | None:
         """Write an object that is still as it was; the new etag, None when it has changed or is gone."""
 
-    def head(self, key: str) -> Entry:
+    def head(self, key: str) -> ObjectInfo:
         """What a list would say about one object."""
 
     def get(self, key: str) -> bytes:
@@ -45,7 +45,7 @@ class Backend(Protocol):
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Some of its bytes; fewer where it ends sooner."""
 
-    def list(self, folder: str, after: str) -> list[Entry]:
+    def list(self, folder: str, after: str) -> list[ObjectInfo]:
         """Every object below a folder whose key comes after `after`, in the order of their keys."""
 
     def delete(self, keys: Sequence[str]) -> None:

@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from callsheet.errors import UserError
-from callsheet.store.address import Address
+from callsheet.store.address import StoreAddress
 from callsheet.store.errors import NoCredentials, no_credentials
 
 Environment = Mapping[str, str]
 _VENDOR = Path("/sys/class/dmi/id/sys_vendor")
-_READ_AGAIN = timedelta(minutes=5)
+_PROFILE_TTL = timedelta(minutes=5)
 """How long the keys of a profile are kept: other tools renew them in the file."""
 
 
 @dataclass(frozen=True)
-class Settings:
+class ClientSettings:
     """What obstore is told beyond what it reads from the environment."""
 
     config: dict[str, Any] = field(default_factory=dict)
@@ -36,56 +36,56 @@ class Settings:
     """Gives the keys, again and again."""
 
 
-def settings(address: Address, env: Environment | None = None) -> Settings:
+def client_settings(address: StoreAddress, env: Environment | None = None) -> ClientSettings:
     """The settings for an address, or an error that says which variables to set."""
     env = os.environ if env is None else env
     return {"s3": _s3, "gs": _gs, "az": _az}[address.scheme](address, env)
 
 
-def _s3(address: Address, env: Environment) -> Settings:
+def _s3(address: StoreAddress, env: Environment) -> ClientSettings:
     profile = env.get("AWS_PROFILE") or "default"
-    known = _profile(env, profile)
-    endpoint = _first(env, "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT") or known.get(
-        "endpoint_url", ""
-    )
+    profile_options = _profile(env, profile)
+    endpoint = _first_set(
+        env, "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"
+    ) or profile_options.get("endpoint_url", "")
     config: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
-    if not _first(env, "AWS_REGION", "AWS_DEFAULT_REGION") and known.get("region"):
-        config["region"] = known["region"]
+    if not _first_set(env, "AWS_REGION", "AWS_DEFAULT_REGION") and profile_options.get("region"):
+        config["region"] = profile_options["region"]
     if _is_on(env, "AWS_SKIP_SIGNATURE"):
-        return Settings(config, endpoint)
-    if _first(env, "AWS_ACCESS_KEY_ID"):
+        return ClientSettings(config, endpoint)
+    if _first_set(env, "AWS_ACCESS_KEY_ID"):
         # As they are now, whenever the first request is made.
         names = ("access_key_id", "secret_access_key", "session_token")
         given = {name: env[f"AWS_{name.upper()}"] for name in names if env.get(f"AWS_{name.upper()}")}
-        return Settings(config | given, endpoint)
-    if "aws_access_key_id" in known:
-        return Settings(config, endpoint, lambda: _keys(env, profile))
-    if _first(
+        return ClientSettings(config | given, endpoint)
+    if "aws_access_key_id" in profile_options:
+        return ClientSettings(config, endpoint, lambda: _keys(env, profile))
+    if _first_set(
         env,
         "AWS_WEB_IDENTITY_TOKEN_FILE",
         "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
         "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     ):
-        return Settings(config, endpoint)
-    if known.keys() & {"sso_session", "sso_start_url", "role_arn", "credential_process"}:
+        return ClientSettings(config, endpoint)
+    if profile_options.keys() & {"sso_session", "sso_start_url", "role_arn", "credential_process"}:
         raise NoCredentials(
             f"the profile {profile!r} for {address.url} holds no keys: it signs in another way",
             fix=f'put them into the environment: eval "$(aws configure export-credentials --profile {profile} --format env)"',
         )
-    if "AWS_PROFILE" in env and not known:
+    if "AWS_PROFILE" in env and not profile_options:
         raise NoCredentials(
             f"AWS_PROFILE names the profile {profile!r}, which is not there",
             fix="see: aws configure list-profiles",
         )
-    if not _runs_at("Amazon") or _is_on(env, "AWS_EC2_METADATA_DISABLED"):
+    if not _runs_on("Amazon") or _is_on(env, "AWS_EC2_METADATA_DISABLED"):
         raise no_credentials(address.url)
-    return Settings(config, endpoint)
+    return ClientSettings(config, endpoint)
 
 
 def _profile(env: Environment, name: str) -> dict[str, str]:
     """What the files of the AWS tools say about a profile; the credentials file wins."""
     home = Path(env.get("HOME") or os.path.expanduser("~"))
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for variable, default, section in (
         ("AWS_CONFIG_FILE", "config", name if name == "default" else f"profile {name}"),
         ("AWS_SHARED_CREDENTIALS_FILE", "credentials", name),
@@ -97,25 +97,25 @@ def _profile(env: Environment, name: str) -> dict[str, str]:
         except (configparser.Error, UnicodeDecodeError):  # the text of these errors shows the file's lines
             raise UserError(f"{path} cannot be read as profiles", fix="mend it: aws configure") from None
         if parser.has_section(section):
-            found |= dict(parser.items(section))
-    return found
+            options |= dict(parser.items(section))
+    return options
 
 
 def _keys(env: Environment, profile: str) -> dict[str, Any]:
-    known = _profile(env, profile)
+    profile_options = _profile(env, profile)
     return {
-        "access_key_id": known.get("aws_access_key_id", ""),
-        "secret_access_key": known.get("aws_secret_access_key", ""),
-        "token": known.get("aws_session_token"),
-        "expires_at": datetime.now(UTC) + _READ_AGAIN,
+        "access_key_id": profile_options.get("aws_access_key_id", ""),
+        "secret_access_key": profile_options.get("aws_secret_access_key", ""),
+        "token": profile_options.get("aws_session_token"),
+        "expires_at": datetime.now(UTC) + _PROFILE_TTL,
     }
 
 
-def _gs(address: Address, env: Environment) -> Settings:
+def _gs(address: StoreAddress, env: Environment) -> ClientSettings:
     endpoint = env.get("GOOGLE_BASE_URL", "")
     home = Path(env.get("HOME") or os.path.expanduser("~"))
     own = home / ".config" / "gcloud" / "application_default_credentials.json"
-    named = _first(
+    named = _first_set(
         env,
         "GOOGLE_SERVICE_ACCOUNT",
         "GOOGLE_SERVICE_ACCOUNT_PATH",
@@ -123,25 +123,25 @@ def _gs(address: Address, env: Environment) -> Settings:
         "GOOGLE_BEARER_TOKEN",
         "GOOGLE_APPLICATION_CREDENTIALS",
     )
-    if not (named or own.exists() or _is_on(env, "GOOGLE_SKIP_SIGNATURE") or _runs_at("Google")):
+    if not (named or own.exists() or _is_on(env, "GOOGLE_SKIP_SIGNATURE") or _runs_on("Google")):
         raise no_credentials(address.url)
-    return Settings({"base_url": endpoint} if endpoint else {}, endpoint)
+    return ClientSettings({"base_url": endpoint} if endpoint else {}, endpoint)
 
 
-def _az(address: Address, env: Environment) -> Settings:
-    account = _first(env, "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")
+def _az(address: StoreAddress, env: Environment) -> ClientSettings:
+    account = _first_set(env, "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")
     emulator = _is_on(env, "AZURE_STORAGE_USE_EMULATOR")
     if not account and not emulator:
         raise NoCredentials(
             f"which storage account {address.url} is in is not known", fix="set AZURE_STORAGE_ACCOUNT_NAME"
         )
-    endpoint = _first(env, "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
+    endpoint = _first_set(env, "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
     config: dict[str, Any] = {"account_name": account} if account else {}
-    if key := _first(env, "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_KEY"):
+    if key := _first_set(env, "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_KEY"):
         config["account_key"] = key
     if endpoint:
         config["endpoint"] = endpoint
-    signs_in = _first(
+    signs_in = _first_set(
         env,
         "AZURE_STORAGE_SAS_KEY",
         "AZURE_STORAGE_SAS_TOKEN",
@@ -152,12 +152,12 @@ def _az(address: Address, env: Environment) -> Settings:
         "IDENTITY_ENDPOINT",
     )
     anonymous = _is_on(env, "AZURE_SKIP_SIGNATURE") or _is_on(env, "AZURE_USE_AZURE_CLI") or emulator
-    if not (key or signs_in or anonymous or _runs_at("Microsoft")):
+    if not (key or signs_in or anonymous or _runs_on("Microsoft")):
         raise no_credentials(address.url)
-    return Settings(config, endpoint or ("http://emulator" if emulator else ""))
+    return ClientSettings(config, endpoint or ("http://emulator" if emulator else ""))
 
 
-def _first(env: Environment, *names: str) -> str:
+def _first_set(env: Environment, *names: str) -> str:
     return next((env[name] for name in names if env.get(name)), "")
 
 
@@ -165,7 +165,7 @@ def _is_on(env: Environment, name: str) -> bool:
     return env.get(name, "").lower() in ("1", "true", "yes", "on")
 
 
-def _runs_at(vendor: str) -> bool:
+def _runs_on(vendor: str) -> bool:
     """Whether this machine is one of that vendor's, so that asking its metadata service makes sense."""
     try:
         return vendor in _VENDOR.read_text(encoding="utf-8")

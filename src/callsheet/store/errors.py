@@ -137,7 +137,7 @@ def explain_os(error: OSError, url: str) -> CallsheetError:
     return RetryError(f"{url} failed: {why}", fix="check the disk, then try again")
 
 
-def is_passing(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Whether the same request may succeed in a moment."""
     return isinstance(explain(error, "s3://-"), Unreachable)
 

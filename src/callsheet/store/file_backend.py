@@ -14,10 +14,10 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from callsheet.store.backend import Entry
+from callsheet.store.backend import ObjectInfo
 from callsheet.store.errors import explain_os
 from callsheet.store.temp_files import (
-    OURS,
+    TEMP_SUFFIX,
     lock_path,
     locked,
     sweep_folder,
@@ -25,21 +25,21 @@ from callsheet.store.temp_files import (
     temporary_file,
     write_all,
 )
-from callsheet.store.upload import CHUNK, Body, Chunk
+from callsheet.store.upload import CHUNK, Chunk, UploadBody
 
 _SWEPT = 1_000
 """Folders of which it is remembered that they need no sweep."""
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EMLINK)
 
 
-class Files:
+class FileBackend:
     """A folder of this machine, or one that is mounted on it."""
 
     def __init__(self, root: str) -> None:
         self._root = root
         self._swept: set[str] = set()
 
-    def put(self, key: str, body: Body) -> str:
+    def put(self, key: str, body: UploadBody) -> str:
         with self._explained(key), self._written(key, body.chunks()) as (temporary, etag):
             os.replace(temporary, self._path(key))
         return etag
@@ -70,7 +70,7 @@ class Files:
             os.replace(temporary, path)
         return new
 
-    def head(self, key: str) -> Entry:
+    def head(self, key: str) -> ObjectInfo:
         with self._explained(key):
             path = self._path(key)
             state = os.stat(path)
@@ -92,7 +92,7 @@ class Files:
             file.seek(start)
             return file.read(length)
 
-    def list(self, folder: str, after: str) -> list[Entry]:
+    def list(self, folder: str, after: str) -> list[ObjectInfo]:
         with self._explained(folder):
             found = [entry for entry in self._walk(folder) if entry.key > after]
         return sorted(found, key=lambda entry: entry.key)
@@ -149,7 +149,7 @@ class Files:
             self._swept.add(folder)
             sweep_folder(folder)
 
-    def _walk(self, folder: str) -> Iterator[Entry]:
+    def _walk(self, folder: str) -> Iterator[ObjectInfo]:
         try:
             entries = list(os.scandir(self._path(folder)))
         except (FileNotFoundError, NotADirectoryError):
@@ -159,7 +159,7 @@ class Files:
             with contextlib.suppress(FileNotFoundError):  # removed at this moment
                 if entry.is_dir():
                     yield from self._walk(key)
-                elif not entry.name.endswith(OURS):
+                elif not entry.name.endswith(TEMP_SUFFIX):
                     yield _entry(key, entry.stat())
 
     def _remove_empty_folders(self, folder: str) -> None:
@@ -170,8 +170,8 @@ class Files:
                 folder = os.path.dirname(folder)
 
 
-def _entry(key: str, state: os.stat_result) -> Entry:
-    return Entry(key, state.st_size, state.st_mtime, _etag(state))
+def _entry(key: str, state: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(key, state.st_size, state.st_mtime, _etag(state))
 
 
 def _etag(state: os.stat_result) -> str:

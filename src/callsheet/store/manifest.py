@@ -20,14 +20,14 @@ from callsheet.store.store import Store
 
 FORMAT = "callsheet.set/1"
 FOLDER = "manifests"
-_LOOKS = 100
+_MAX_LISTINGS = 100
 """How often a row is looked at again because something was removed from it."""
 T = TypeVar("T")
 _KEY = re.compile(rf"{FOLDER}/(\d{{12}})\.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartInfo:
     """One file of a set."""
 
     name: str
@@ -36,7 +36,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ManifestRecord:
     """One record of the row."""
 
     kind: Literal["claim", "set"]
@@ -51,7 +51,7 @@ class Record:
     name: str = ""
     folder: str = ""
     """Where the parts are."""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PartInfo, ...] = ()
     info: Mapping[str, Any] = field(default_factory=dict)
     follows: int | None = None
     """The number of the set that was the latest when its writer claimed, 0 for none; older versions did not tell."""
@@ -69,30 +69,31 @@ def key(number: int) -> str:
     return f"{FOLDER}/{number:012d}.json"
 
 
-def numbers(store: Store, *, after: int | None = None) -> list[int]:
+def record_numbers(store: Store, *, after: int | None = None) -> list[int]:
     """The records that there are, the newest first."""
     entries = store.list(FOLDER, after=key(after) if after is not None else "")
-    return [int(found[1]) for entry in reversed(entries) if (found := _KEY.fullmatch(entry.key))]
+    return [int(match[1]) for entry in reversed(entries) if (match := _KEY.fullmatch(entry.key))]
 
 
-def read(store: Store, number: int) -> Record:
+def read(store: Store, number: int) -> ManifestRecord:
     """One record; BadSet when it is not what a writer wrote."""
     where = f"{store.url}/{key(number)}"
     fix = f"look at it; an earlier set: latest(store, before={number})"
     try:
         data = json.loads(store.get(key(number)))
-        form = data.pop("format")
+        format_ = data.pop("format")
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
         raise BadSet(f"{where} is no manifest: it is damaged, or another program wrote it", fix=fix) from None
-    if form != FORMAT:
+    if format_ != FORMAT:
         raise BadSet(
-            f"{where} has the format {form!r}, not {FORMAT!r}", fix="use the version that wrote it, or " + fix
+            f"{where} has the format {format_!r}, not {FORMAT!r}",
+            fix="use the version that wrote it, or " + fix,
         )
     try:
-        told = data.pop("sha256")
-        parts = tuple(Part(**part) for part in data.pop("parts"))
-        record = Record(**data, parts=parts)
-        intact = told == json.loads(record.encode())["sha256"] and _plausible(record)
+        checksum = data.pop("sha256")
+        parts = tuple(PartInfo(**part) for part in data.pop("parts"))
+        record = ManifestRecord(**data, parts=parts)
+        intact = checksum == json.loads(record.encode())["sha256"] and _well_typed(record)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         intact = False
     if not intact:
@@ -102,14 +103,14 @@ def read(store: Store, number: int) -> Record:
     return record
 
 
-def _plausible(record: Record) -> bool:
+def _well_typed(record: ManifestRecord) -> bool:
     """Whether everything is of the kind that it should be: what others compare, join and open."""
-    numbers = [record.number, record.fence, *(part.size for part in record.parts)]
+    record_numbers = [record.number, record.fence, *(part.size for part in record.parts)]
     texts = [record.incarnation, record.name, record.folder]
     texts += [text for part in record.parts for text in (part.name, part.sha256)]
     return (
         record.kind in ("claim", "set")
-        and all(type(number) is int and number >= 0 for number in numbers)
+        and all(type(number) is int and number >= 0 for number in record_numbers)
         and all(isinstance(text, str) for text in texts)
         and not any(".." in text.split("/") or text.startswith("/") for text in texts)
         and isinstance(record.created, (int, float))
@@ -118,15 +119,15 @@ def _plausible(record: Record) -> bool:
     )
 
 
-def walk(store: Store, *, before: int | None = None) -> Iterator[Record | BadSet]:
+def walk(store: Store, *, before: int | None = None) -> Iterator[ManifestRecord | BadSet]:
     """The records that count, the newest first; a bad one as the error that says so. NotFound when one was removed
-    after the list was made: newer ones are there then, and `settled` looks again.
+    after the list was made: newer ones are there then, and `with_stable_listing` looks again.
 
     A writer that was replaced may still have written where an old record had been removed: such a record stands
     behind a claim that its writer did not make, or is a set between a claim and the set that this one follows. It does
     not count."""
-    later: Record | None = None
-    for number in numbers(store):
+    later: ManifestRecord | None = None
+    for number in record_numbers(store):
         wanted = before is None or number < before
         try:
             record = read(store, number)
@@ -134,32 +135,32 @@ def walk(store: Store, *, before: int | None = None) -> Iterator[Record | BadSet
             if wanted:
                 yield bad
             continue
-        if later and (record.fence < later.fence <= number or _late(record, later)):
+        if later and (record.fence < later.fence <= number or _written_late(record, later)):
             continue
         later = record
         if wanted:
             yield record
 
 
-def _late(record: Record, later: Record) -> bool:
+def _written_late(record: ManifestRecord, later: ManifestRecord) -> bool:
     """Whether a set came to its place after that writer had claimed."""
     between = later.follows is not None and later.follows < record.number < later.fence
     return between and record.kind == "set"
 
 
-def settled(look: Callable[[], T]) -> T:
-    """What `look` finds in a row from which nothing is removed meanwhile."""
-    for _ in range(_LOOKS):
+def with_stable_listing(read_listing: Callable[[], T]) -> T:
+    """What `read_listing` finds in a row from which nothing is removed meanwhile."""
+    for _ in range(_MAX_LISTINGS):
         try:
-            return look()
+            return read_listing()
         except NotFound as gone:
             last = gone
     raise RetryError(f"records are removed faster than they can be read: {last.message}", fix="try again")
 
 
-def everything(store: Store) -> list[Record | BadSet]:
+def all_records(store: Store) -> list[ManifestRecord | BadSet]:
     """All records that count, as they stand at one moment."""
-    return settled(lambda: list(walk(store)))
+    return with_stable_listing(lambda: list(walk(store)))
 
 
 def _canonical(data: Mapping[str, Any]) -> bytes:

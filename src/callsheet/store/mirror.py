@@ -26,16 +26,16 @@ from callsheet.store.errors import NotFound
 from callsheet.store.store import Store, open_store
 
 STATUS = "status.json"
-FIRST = 1.0
+FIRST_COPY_AFTER = 1.0
 """Seconds after its start: a run that fails at once is copied once."""
 STATUS_EVERY = 5.0
 LOGS_EVERY = 60.0
 PARALLEL = 4
-BRIEFLY = 5.0
+RETRY_SECONDS = 5.0
 """Seconds for which a failing request is repeated while the run goes on: there is a next time."""
-AT_THE_END = 60.0
+FINAL_RETRY_SECONDS = 60.0
 """Seconds for which a server that is not there is waited for at the end: there is no next time."""
-GUARD = 10.0
+FINAL_STATUS_TIMEOUT = 10.0
 """Seconds that a killed supervisor's guard has to write the last status."""
 
 Stamp = tuple[int, int, int]
@@ -99,7 +99,7 @@ def _stamp(path: str | Path) -> Stamp | None:
     return state.st_ino, state.st_size, state.st_mtime_ns
 
 
-def patiently(work: Callable[[], None], seconds: float) -> str:
+def retry_for(work: Callable[[], None], seconds: float) -> str:
     """Do it, again while the server is not there; what went wrong in the end, in one sentence."""
     limit = time.monotonic() + seconds
     while True:
@@ -114,7 +114,7 @@ def patiently(work: Callable[[], None], seconds: float) -> str:
             return ""
 
 
-class Service:
+class MirrorProcess:
     """Listens to the supervisor, and copies."""
 
     def __init__(self, mirror: Mirror, folder: Path) -> None:
@@ -125,32 +125,32 @@ class Service:
     def run(self) -> None:
         """Until the last word, or until there is nobody any more who could say it."""
         next_logs = time.monotonic()
-        pause = FIRST
+        pause = FIRST_COPY_AFTER
         while True:
-            word = _heard(pause)
+            command = _read_command(pause)
             pause = STATUS_EVERY
-            if word == "finish":
-                self._tell(patiently(self._mirror.copy_all, AT_THE_END), answer=True)
-            elif word == "last":
-                self._tell(patiently(self._mirror.copy_status, AT_THE_END), answer=True)
+            if command == "finish":
+                self._report(retry_for(self._mirror.copy_all, FINAL_RETRY_SECONDS), answer=True)
+            elif command == "last":
+                self._report(retry_for(self._mirror.copy_status, FINAL_RETRY_SECONDS), answer=True)
                 return
-            elif word is None:
-                self._wait_for_the_guard()
-                patiently(self._mirror.copy_all, AT_THE_END)
+            elif command is None:
+                self._wait_for_final_status()
+                retry_for(self._mirror.copy_all, FINAL_RETRY_SECONDS)
                 return
             elif time.monotonic() >= next_logs:
-                self._tell(patiently(self._mirror.copy_all, 0.0))
+                self._report(retry_for(self._mirror.copy_all, 0.0))
                 next_logs = time.monotonic() + LOGS_EVERY
             else:
-                self._tell(patiently(self._mirror.copy_status, 0.0))
+                self._report(retry_for(self._mirror.copy_status, 0.0))
 
-    def _tell(self, problem: str, *, answer: bool = False) -> None:
+    def _report(self, problem: str, *, answer: bool = False) -> None:
         if answer or problem != self._problem:
             self._problem = problem
             print(json.dumps({"answer": answer, "problem": problem}), flush=True)
 
-    def _wait_for_the_guard(self) -> None:
-        limit = time.monotonic() + GUARD
+    def _wait_for_final_status(self) -> None:
+        limit = time.monotonic() + FINAL_STATUS_TIMEOUT
         while time.monotonic() < limit:
             try:
                 if json.loads((self._folder / STATUS).read_bytes())["finished"]:
@@ -160,7 +160,7 @@ class Service:
             time.sleep(0.1)  # another process writes a file: nothing tells when
 
 
-def _heard(seconds: float) -> str | None:
+def _read_command(seconds: float) -> str | None:
     """The next word within so many seconds; empty when there is none, None when there will be none."""
     if not select.select([0], [], [], seconds)[0]:
         return ""
@@ -175,8 +175,8 @@ def _heard(seconds: float) -> str | None:
 
 def main(folder: str, url: str) -> None:
     """Copy until told to end."""
-    store = open_store(url, patience=BRIEFLY)
-    Service(Mirror(Path(folder), store), Path(folder)).run()
+    store = open_store(url, patience=RETRY_SECONDS)
+    MirrorProcess(Mirror(Path(folder), store), Path(folder)).run()
 
 
 if __name__ == "__main__":

@@ -22,50 +22,50 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from callsheet.errors import CallsheetError, RetryError
 from callsheet.store import event_loop as loop
-from callsheet.store.address import Address
-from callsheet.store.backend import Entry
-from callsheet.store.credentials import settings
+from callsheet.store.address import StoreAddress
+from callsheet.store.backend import ObjectInfo
+from callsheet.store.credentials import client_settings
 from callsheet.store.errors import NotFound, Unreachable, explain
-from callsheet.store.retry import Patience
-from callsheet.store.upload import CHUNK, Body, Chunk
+from callsheet.store.retry import RetryPolicy
+from callsheet.store.upload import CHUNK, Chunk, UploadBody
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 PARALLEL = 4
 """Requests at a time for one large object: with CHUNK, what bounds the memory of a transfer."""
-MOST_REQUESTS = 9_000
+MAX_UPLOAD_PARTS = 9_000
 """S3 takes an upload in at most 10,000 requests."""
 PAGE = 1_000
 """Objects in one answer to a list, and in one request to delete."""
 T = TypeVar("T")
 
 
-class Objects:
+class ObjectStoreBackend:
     """One bucket."""
 
-    def __init__(self, address: Address, patience: float) -> None:
+    def __init__(self, address: StoreAddress, patience: float) -> None:
         self._address = address
-        self._settings = settings(address)
-        self._patience = Patience(patience)
+        self._settings = client_settings(address)
+        self._retry = RetryPolicy(patience)
 
     @cached_property
-    def _reader(self) -> ObjectStore:
+    def _read_client(self) -> ObjectStore:
         """For answers with content, which may take long but never stop coming."""
-        return self._client(0, {"read_timeout": timedelta(seconds=self._patience.attempt(0))})
+        return self._client(0, {"read_timeout": timedelta(seconds=self._retry.attempt(0))})
 
     @cached_property
-    def _once(self) -> ObjectStore:
+    def _client_no_retry(self) -> ObjectStore:
         return self._client(0)
 
     @cached_property
-    def _patient(self) -> ObjectStore:
+    def _multipart_client(self) -> ObjectStore:
         """For an upload in several requests."""
         return self._client(1_000)
 
     def _client(self, retries: int, limits: Mapping[str, Any] | None = None) -> ObjectStore:
         kinds: dict[str, Callable[..., ObjectStore]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
-        attempt = self._patience.attempt(CHUNK)
+        attempt = self._retry.attempt(CHUNK)
         options: dict[str, Any] = {
             "config": self._settings.config,
             "client_options": {
@@ -75,8 +75,8 @@ class Objects:
             },
             "retry_config": {
                 "max_retries": retries,
-                "retry_timeout": timedelta(seconds=self._patience.window + self._patience.attempt(0)),
-                "backoff": self._patience.backoff,
+                "retry_timeout": timedelta(seconds=self._retry.window + self._retry.attempt(0)),
+                "backoff": self._retry.backoff,
             },
         }
         if self._settings.provider:
@@ -86,44 +86,46 @@ class Objects:
         except Exception as error:  # noqa: BLE001 - a configuration can be refused in many ways
             raise self._explain(error, "") from None
 
-    def put(self, key: str, body: Body) -> str:
+    def put(self, key: str, body: UploadBody) -> str:
         return loop.run(self._put(key, body))
 
-    async def _put(self, key: str, body: Body) -> str:
+    async def _put(self, key: str, body: UploadBody) -> str:
         if body.size is not None and body.size <= CHUNK:
             data = await asyncio.to_thread(body.read)
-            return self._tag(await self._persist(key, lambda: self._once.put_async(key, data), len(data)))
-        size = max(CHUNK, -(-(body.size or 0) // MOST_REQUESTS))
+            return self._etag(
+                await self._retrying(key, lambda: self._client_no_retry.put_async(key, data), len(data))
+            )
+        size = max(CHUNK, -(-(body.size or 0) // MAX_UPLOAD_PARTS))
 
         async def upload() -> Any:
-            return await self._patient.put_async(
-                key, _pieces(body), use_multipart=True, chunk_size=size, max_concurrency=PARALLEL
+            return await self._multipart_client.put_async(
+                key, _async_chunks(body), use_multipart=True, chunk_size=size, max_concurrency=PARALLEL
             )
 
-        if not body.once:
-            return self._tag(await self._persist(key, upload, None))
+        if not body.single_use:
+            return self._etag(await self._retrying(key, upload, None))
         with self._explained(key):
-            return self._tag(await upload())
+            return self._etag(await upload())
 
     def create(self, key: str, data: bytes) -> str | None:
-        return loop.run(self._conditional(key, data, "create"))
+        return loop.run(self._conditional_put(key, data, "create"))
 
     def replace(self, key: str, data: bytes, etag: str) -> str | None:
         named = {"version": etag} if self._address.scheme == "gs" else {"e_tag": etag}
-        return loop.run(self._conditional(key, data, named))
+        return loop.run(self._conditional_put(key, data, named))
 
-    async def _conditional(self, key: str, data: bytes, mode: Any) -> str | None:
+    async def _conditional_put(self, key: str, data: bytes, mode: Any) -> str | None:
         """Put if the condition holds. A request may succeed though its answer is lost; then the condition does not
         hold any more when it is repeated, and what is there now tells."""
         doubtful = False
 
-        def in_doubt() -> None:
+        def on_failure_() -> None:
             nonlocal doubtful
             doubtful = True
 
         async def attempt() -> Any:
             try:
-                return await self._once.put_async(key, data, mode=mode)
+                return await self._client_no_retry.put_async(key, data, mode=mode)
             except (AlreadyExistsError, PreconditionError):
                 content, meta = await self._content(key)
                 if meta is None and mode == "create":
@@ -134,18 +136,18 @@ class Objects:
                     return None
                 raise reason from None
 
-        result = await self._persist(key, attempt, len(data), in_doubt)
-        return None if result is None else self._tag(result)
+        result = await self._retrying(key, attempt, len(data), on_failure_)
+        return None if result is None else self._etag(result)
 
     async def _content(self, key: str) -> tuple[bytes, Any]:
         try:
-            result = await self._reader.get_async(key)
+            result = await self._read_client.get_async(key)
             return bytes(await result.bytes_async()), result.meta
         except FileNotFoundError:
             return b"", None
 
-    def head(self, key: str) -> Entry:
-        return self._entry(loop.run(self._persist(key, lambda: self._reader.head_async(key))))
+    def head(self, key: str) -> ObjectInfo:
+        return self._entry(loop.run(self._retrying(key, lambda: self._read_client.head_async(key))))
 
     def get(self, key: str) -> bytes:
         return b"".join(self._chunks(key))
@@ -154,14 +156,14 @@ class Objects:
         return map(bytes, self._chunks(key))
 
     def _chunks(self, key: str) -> Iterator[Bytes]:
-        first, meta = loop.run(self._persist(key, lambda: self._first(key), CHUNK))
+        first, meta = loop.run(self._retrying(key, lambda: self._read_first(key), CHUNK))
         yield first
         starts = iter(range(CHUNK, meta["size"], CHUNK))
         ahead: deque[Future[Bytes]] = deque()
         try:
             while True:
                 for start in itertools.islice(starts, PARALLEL - len(ahead)):
-                    ahead.append(loop.start(self._piece(key, start, meta)))
+                    ahead.append(loop.start(self._read_chunk(key, start, meta)))
                 if not ahead:
                     return
                 yield loop.wait(ahead[0])
@@ -170,47 +172,49 @@ class Objects:
             for future in ahead:
                 future.cancel()
 
-    async def _first(self, key: str) -> tuple[Bytes, Any]:
+    async def _read_first(self, key: str) -> tuple[Bytes, Any]:
         """The first chunk, and what there is to know of the whole: one request for what is small."""
         try:
-            result = await self._reader.get_async(key, options={"range": (0, CHUNK)})
+            result = await self._read_client.get_async(key, options={"range": (0, CHUNK)})
             return await result.bytes_async(), result.meta
         except BaseError as error:
             if _is_past_the_end(error):
-                return Bytes(), await self._reader.head_async(key)
+                return Bytes(), await self._read_client.head_async(key)
             raise
 
-    async def _piece(self, key: str, start: int, meta: Any) -> Bytes:
+    async def _read_chunk(self, key: str, start: int, meta: Any) -> Bytes:
         async def attempt() -> Bytes:
             wanted = (start, min(start + CHUNK, meta["size"]))
-            result = await self._reader.get_async(key, options={"range": wanted, "if_match": meta["e_tag"]})
+            result = await self._read_client.get_async(
+                key, options={"range": wanted, "if_match": meta["e_tag"]}
+            )
             return await result.bytes_async()
 
-        return await self._persist(key, attempt, CHUNK)
+        return await self._retrying(key, attempt, CHUNK)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         async def attempt() -> bytes:
             try:
-                return bytes(await self._reader.get_range_async(key, start=start, length=length))
+                return bytes(await self._read_client.get_range_async(key, start=start, length=length))
             except BaseError as error:
                 if _is_past_the_end(error):
                     return b""
                 raise
 
-        return loop.run(self._persist(key, attempt, length))
+        return loop.run(self._retrying(key, attempt, length))
 
-    def list(self, folder: str, after: str) -> list[Entry]:
-        async def attempt() -> list[Entry]:
-            found: list[Entry] = []
-            async for page in self._reader.list(folder or None, offset=after or None, chunk_size=PAGE):
-                found += [self._entry(meta) for meta in page]
-            return sorted(found, key=lambda entry: entry.key)
+    def list(self, folder: str, after: str) -> list[ObjectInfo]:
+        async def attempt() -> list[ObjectInfo]:
+            entries: list[ObjectInfo] = []
+            async for page in self._read_client.list(folder or None, offset=after or None, chunk_size=PAGE):
+                entries += [self._entry(meta) for meta in page]
+            return sorted(entries, key=lambda entry: entry.key)
 
-        return loop.run(self._persist(folder, attempt, None))
+        return loop.run(self._retrying(folder, attempt, None))
 
     def delete(self, keys: Sequence[str]) -> None:
         async def remove(some: Sequence[str]) -> None:
-            await self._persist(some[0], lambda: self._once.delete_async(some))
+            await self._retrying(some[0], lambda: self._client_no_retry.delete_async(some))
 
         async def in_bulk() -> None:
             for at in range(0, len(keys), PAGE):
@@ -228,7 +232,7 @@ class Objects:
         # S3 removes many at once and does not mind missing ones; the others do mind, and would stop there.
         loop.run(in_bulk() if self._address.scheme == "s3" else each())
 
-    async def _persist(
+    async def _retrying(
         self,
         key: str,
         work: Callable[[], Awaitable[T]],
@@ -236,9 +240,9 @@ class Objects:
         on_failure: Callable[[], None] = lambda: None,
     ) -> T:
         """Do it with patience; `size` is how many bytes it moves, None when it has limits of its own."""
-        limit = None if size is None else self._patience.attempt(size)
+        limit = None if size is None else self._retry.attempt(size)
         with self._explained(key):
-            return await self._patience.persist(work, limit, on_failure)
+            return await self._retry.run(work, limit, on_failure)
 
     @contextlib.contextmanager
     def _explained(self, key: str) -> Iterator[None]:
@@ -255,15 +259,15 @@ class Objects:
     def _url(self, key: str) -> str:
         return f"{self._address.scheme}://{self._address.bucket}" + (f"/{key}" if key else "")
 
-    def _entry(self, meta: Any) -> Entry:
-        return Entry(meta["path"], meta["size"], meta["last_modified"].timestamp(), self._tag(meta))
+    def _entry(self, meta: Any) -> ObjectInfo:
+        return ObjectInfo(meta["path"], meta["size"], meta["last_modified"].timestamp(), self._etag(meta))
 
-    def _tag(self, meta: Any) -> str:
+    def _etag(self, meta: Any) -> str:
         """What a conditional put names: Google counts generations, the others have etags."""
         return str(meta["version" if self._address.scheme == "gs" else "e_tag"] or "")
 
 
-async def _pieces(body: Body) -> AsyncIterator[Chunk]:
+async def _async_chunks(body: UploadBody) -> AsyncIterator[Chunk]:
     """A body's chunks, read and hashed outside the event loop."""
     chunks = body.chunks()
     while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from callsheet.errors import UserError
 from callsheet.store import manifest
 from callsheet.store.errors import BadSet
-from callsheet.store.manifest import Record
+from callsheet.store.manifest import ManifestRecord
 
 if TYPE_CHECKING:
     from callsheet.store.set_writer import SetWriter
@@ -23,14 +23,14 @@ def keep(writer: SetWriter, last: int, also: Collection[str]) -> list[str]:
     if last < 1:
         raise UserError(f"keep(last={last}) would remove the latest set", fix="keep at least one")
     store = writer.store
-    numbers = manifest.numbers(store)
-    records = manifest.everything(store)
-    writer.must_hold()  # after the lists: so they have nothing of a successor, however long we are stopped from here on
-    sets = [r for r in records if isinstance(r, Record) and r.kind == "set"]
+    record_numbers = manifest.record_numbers(store)
+    records = manifest.all_records(store)
+    writer.check_fence()  # after the lists: so they have nothing of a successor, however long we are stopped from here on
+    sets = [r for r in records if isinstance(r, ManifestRecord) and r.kind == "set"]
     removed = [record for record in sets[last:] if record.name not in also]
     kept = {record.number for record in sets if record not in removed}
     oldest_kept = min((record.number for record in sets[:last]), default=0)
-    for number in reversed(numbers):
+    for number in reversed(record_numbers):
         # Claims and bad manifests go with the sets of their time; the newest record never goes.
         if number < oldest_kept and number not in kept:
             store.delete(manifest.key(number))
@@ -47,10 +47,10 @@ def sweep(writer: SetWriter) -> int:
     store = writer.store
     entries = store.list()
     active = set(writer.active)  # before the records: a set that is finished in between is among those
-    records = manifest.everything(store)
+    records = manifest.all_records(store)
     left = 0
     if not any(isinstance(record, BadSet) for record in records):  # a bad one may be the one that names them
-        named = {record.folder for record in records if isinstance(record, Record)} | active
+        named = {record.folder for record in records if isinstance(record, ManifestRecord)} | active
         keys = [entry.key for entry in entries if _is_left(entry.key, named, writer.fence)]
         store.delete(*keys)
         left = len(keys)

@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from callsheet.store.errors import is_passing
+from callsheet.store.errors import is_transient
 
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 5.0
-ATTEMPT = 20.0
+FIRST_BACKOFF = 0.1
+MAX_BACKOFF = 5.0
+ATTEMPT_SECONDS = 20.0
 """Seconds that one attempt may take, beside the time for its bytes."""
-SLOWEST = 50_000
+MIN_BYTES_PER_SECOND = 50_000
 """Bytes a second below which an attempt counts as stuck."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """How long it is worth waiting for a server that is not there."""
 
     window: float
@@ -29,18 +29,18 @@ class Patience:
 
     def attempt(self, size: int) -> float:
         """Seconds that one attempt to move so many bytes may take."""
-        return min(ATTEMPT, max(1.0, self.window)) + size / SLOWEST
+        return min(ATTEMPT_SECONDS, max(1.0, self.window)) + size / MIN_BYTES_PER_SECOND
 
     @property
     def backoff(self) -> dict[str, Any]:
         """The same pauses for obstore."""
         return {
-            "init_backoff": timedelta(seconds=FIRST_PAUSE),
-            "max_backoff": timedelta(seconds=LONGEST_PAUSE),
+            "init_backoff": timedelta(seconds=FIRST_BACKOFF),
+            "max_backoff": timedelta(seconds=MAX_BACKOFF),
             "base": 2,
         }
 
-    async def persist(
+    async def run(
         self,
         work: Callable[[], Awaitable[T]],
         limit: float | None,
@@ -49,17 +49,17 @@ class Patience:
         """Do it, again after failures that may pass; the last failure is raised as it came."""
         clock = asyncio.get_running_loop().time
         last: float | None = None
-        pause = FIRST_PAUSE
+        backoff_seconds = FIRST_BACKOFF
         while True:
             try:
                 async with asyncio.timeout(limit):
                     return await work()
             except Exception as error:
-                if not is_passing(error):
+                if not is_transient(error):
                     raise
                 last = clock() + self.window if last is None else last
-                pause = min(2 * pause, LONGEST_PAUSE)
-                wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - keeps many clients from asking in step
+                backoff_seconds = min(2 * backoff_seconds, MAX_BACKOFF)
+                wait = backoff_seconds * random.uniform(0.5, 1.0)  # noqa: S311 - keeps many clients from asking in step
                 if clock() + wait > last:
                     raise
                 on_failure()

@@ -12,7 +12,7 @@ from typing import Any
 from callsheet.errors import RetryError, UserError
 from callsheet.store import manifest
 from callsheet.store.errors import BadSet, NotFound
-from callsheet.store.manifest import Part, Record
+from callsheet.store.manifest import ManifestRecord, PartInfo
 from callsheet.store.store import Store, save
 from callsheet.store.upload import Progress
 
@@ -22,7 +22,7 @@ log = logging.getLogger("callsheet.store")
 class StoredSet:
     """A set that was written whole. Its parts are checked against their hashes whenever they are read."""
 
-    def __init__(self, store: Store, record: Record) -> None:
+    def __init__(self, store: Store, record: ManifestRecord) -> None:
         self._store = store
         self.record = record
 
@@ -42,7 +42,7 @@ class StoredSet:
         return self.record.info
 
     @cached_property
-    def parts(self) -> Mapping[str, Part]:
+    def parts(self) -> Mapping[str, PartInfo]:
         """Its parts by their names."""
         return {part.name: part for part in self.record.parts}
 
@@ -118,7 +118,7 @@ def latest(store: Store, *, before: int | None = None, skip_bad: bool = False) -
     """The newest set whose manifest is intact and whose parts are all there in their size; None when there is none.
 
     A bad one is an error; with `skip_bad` it is logged and the one before it is taken. `before` is a set's number."""
-    return manifest.settled(lambda: _latest(store, before, skip_bad))
+    return manifest.with_stable_listing(lambda: _latest(store, before, skip_bad))
 
 
 def _latest(store: Store, before: int | None, skip_bad: bool) -> StoredSet | None:
@@ -131,7 +131,7 @@ def _latest(store: Store, before: int | None, skip_bad: bool) -> StoredSet | Non
             found = StoredSet(store, record)
             found.check()
         except BadSet as bad:
-            if isinstance(record, Record):
+            if isinstance(record, ManifestRecord):
                 store.head(manifest.key(record.number))  # NotFound: it was removed together with its parts
             if not skip_bad:
                 raise
@@ -143,5 +143,5 @@ def _latest(store: Store, before: int | None, skip_bad: bool) -> StoredSet | Non
 
 def all_sets(store: Store) -> list[StoredSet]:
     """Every set that counts, the newest first, those with a bad manifest left out; parts are not looked at."""
-    records = manifest.everything(store)
-    return [StoredSet(store, r) for r in records if isinstance(r, Record) and r.kind == "set"]
+    records = manifest.all_records(store)
+    return [StoredSet(store, r) for r in records if isinstance(r, ManifestRecord) and r.kind == "set"]

@@ -19,13 +19,13 @@ from typing import Any
 from callsheet.errors import CallsheetError, RetryError, UserError
 from callsheet.store import manifest
 from callsheet.store.errors import BadSet, Fenced, NotFound
-from callsheet.store.manifest import Part, Record, everything
+from callsheet.store.manifest import ManifestRecord, PartInfo, all_records
 from callsheet.store.store import Store
-from callsheet.store.upload import Body, Data, Progress
+from callsheet.store.upload import Progress, UploadBody, UploadData
 
 PARALLEL = 4
 """Parts that travel at the same time."""
-_TRIES = 100
+_MAX_ATTEMPTS = 100
 """How often others may be faster in taking over before that is an error."""
 
 
@@ -37,19 +37,19 @@ class PartWriter:
         self._store = store
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="callsheet-parts")
         self._room = threading.Semaphore(parallel)
-        self._bodies: dict[str, Body] = {}
+        self._bodies: dict[str, UploadBody] = {}
         self._futures: dict[str, Future[str]] = {}
 
-    def put(self, name: str, data: Data, *, progress: Progress | None = None) -> None:
+    def put(self, name: str, data: UploadData, *, progress: Progress | None = None) -> None:
         """Send a part on its way; waits while others are. `data` must stay as it is until the set is closed."""
         if name in self._bodies:
             raise UserError(f"the set has two parts called {name!r}", fix="give each a name of its own")
         self._raise_first_failure()
-        body = self._bodies[name] = Body(data, progress, hashed=True)
+        body = self._bodies[name] = UploadBody(data, progress, hashed=True)
         self._room.acquire()
         self._futures[name] = self._pool.submit(self._send, name, body)
 
-    def _send(self, name: str, body: Body) -> str:
+    def _send(self, name: str, body: UploadBody) -> str:
         try:
             return self._store.put_body(f"{self.folder}/{name}", body)
         finally:
@@ -60,12 +60,12 @@ class PartWriter:
             if future.done() and (error := future.exception()):
                 raise error
 
-    def finish(self) -> tuple[Part, ...]:
+    def finish(self) -> tuple[PartInfo, ...]:
         """Wait until every part is stored."""
         wait(self._futures.values(), return_when=FIRST_EXCEPTION)
         self._raise_first_failure()
         self._pool.shutdown()
-        return tuple(Part(name, body.done, body.sha256) for name, body in self._bodies.items())
+        return tuple(PartInfo(name, body.done, body.sha256) for name, body in self._bodies.items())
 
     def abandon(self) -> None:
         """Stop, and remove what is there already if that is possible at once; else a sweep finds it."""
@@ -80,12 +80,12 @@ class PartWriter:
 class SetWriter:
     """The one writer of a row of sets, from `claim` until another one claims."""
 
-    def __init__(self, store: Store, record: Record) -> None:
+    def __init__(self, store: Store, record: ManifestRecord) -> None:
         self.store = store
         self.claimed = record
         self.active: set[str] = set()
         """Folders of sets that are being written, or whose manifest was sent and may still arrive."""
-        self.untidy = False
+        self.needs_sweep = False
         """Whether parts may be left of a set that failed."""
         self._doubtful: set[str] = set()
         self._last = record.number
@@ -107,7 +107,7 @@ class SetWriter:
             raise UserError(
                 f"{name!r} cannot be the name of a set", fix="choose one without slashes, like step-120"
             )
-        told = json.loads(json.dumps(dict(info or {}), allow_nan=False))
+        stored_info = json.loads(json.dumps(dict(info or {}), allow_nan=False))
         folder = f"{name}.{self.fence}-{secrets.token_hex(4)}"
         parts = PartWriter(self.store, folder, parallel)
         self.active.add(folder)
@@ -118,7 +118,9 @@ class SetWriter:
             except BaseException:
                 self._abandon(parts)
                 raise
-            record = replace(self.claimed, kind="set", name=name, folder=folder, parts=stored, info=told)
+            record = replace(
+                self.claimed, kind="set", name=name, folder=folder, parts=stored, info=stored_info
+            )
             try:
                 self._append(replace(record, created=time.time()))
             except Fenced:
@@ -127,35 +129,35 @@ class SetWriter:
             except BaseException:
                 self._doubtful.add(folder)
                 raise
-            self._settle()
+            self._resolve_doubtful()
         finally:
             if folder not in self._doubtful:
                 self.active.discard(folder)
 
-    def _settle(self) -> None:
+    def _resolve_doubtful(self) -> None:
         """No manifest of before can arrive any more: the numbers are taken."""
-        self.untidy = self.untidy or bool(self._doubtful)
+        self.needs_sweep = self.needs_sweep or bool(self._doubtful)
         self.active -= self._doubtful
         self._doubtful.clear()
 
     def _abandon(self, parts: PartWriter) -> None:
-        self.untidy = True
+        self.needs_sweep = True
         parts.abandon()
 
-    def _append(self, record: Record) -> None:
+    def _append(self, record: ManifestRecord) -> None:
         while True:
             record = replace(record, number=self._last + 1)
             data = record.encode()
             if self.store.put_if_absent(manifest.key(record.number), data) is None:
                 try:
-                    there = manifest.read(self.store, record.number)
+                    existing = manifest.read(self.store, record.number)
                 except NotFound:  # a claim that was replaced just now; the later one is there
-                    self.must_hold()
+                    self.check_fence()
                     continue
-                if there.incarnation != record.incarnation:
-                    raise self._fenced(there.number)
-                self._last = there.number  # our own, whose answer was lost
-                if there != record:
+                if existing.incarnation != record.incarnation:
+                    raise self._fenced(existing.number)
+                self._last = existing.number  # our own, whose answer was lost
+                if existing != record:
                     continue
             self._last = record.number
             self._confirm(record.number)
@@ -164,14 +166,16 @@ class SetWriter:
     def _confirm(self, number: int) -> None:
         """Fenced unless our record counts. One that a successor has found when it claimed is a set like any other; one
         that came to its place later, because what had stood there was removed long ago, goes again."""
-        newer = _later(self.store, number)
-        if newer and not any(isinstance(r, Record) and r.number == number for r in everything(self.store)):
+        newer = _later_records(self.store, number)
+        if newer and not any(
+            isinstance(r, ManifestRecord) and r.number == number for r in all_records(self.store)
+        ):
             self.store.delete(manifest.key(number))
             raise self._fenced(newer[0])
 
-    def must_hold(self) -> None:
+    def check_fence(self) -> None:
         """Fenced when somebody else has written after our last record."""
-        if newer := _later(self.store, self._last):
+        if newer := _later_records(self.store, self._last):
             raise self._fenced(newer[0])
 
     def _fenced(self, number: int) -> Fenced:
@@ -185,9 +189,9 @@ class SetWriter:
         from callsheet.store.retention import keep, sweep
 
         removed = keep(self, last, also)
-        if self.untidy:
+        if self.needs_sweep:
             sweep(self)
-            self.untidy = False
+            self.needs_sweep = False
         return removed
 
 
@@ -200,19 +204,21 @@ def claim(store: Store, *, order: int | None = None) -> SetWriter:
     What killed writers have left of sets that they never finished is removed."""
     from callsheet.store.retention import sweep
 
-    for _ in range(_TRIES):
-        top = next(iter(manifest.numbers(store)), 0)
-        before, latest = _newest(store)
+    for _ in range(_MAX_ATTEMPTS):
+        top = next(iter(manifest.record_numbers(store)), 0)
+        before, latest = _newest_record(store)
         if before and before.order is not None and order is not None and order < before.order:
             raise Fenced(
                 f"{store.url} belongs to a later writer: its order is {before.order}, ours {order}",
                 fix="stop this process; the other one goes on",
             )
         number = top + 1
-        record = Record("claim", number, number, secrets.token_hex(8), time.time(), order, follows=latest)
+        record = ManifestRecord(
+            "claim", number, number, secrets.token_hex(8), time.time(), order, follows=latest
+        )
         if store.put_if_absent(manifest.key(number), record.encode()) is None:
             continue
-        if _later(store, number):
+        if _later_records(store, number):
             store.delete(manifest.key(number))
             continue
         _remove_older_claims(store, number)
@@ -225,10 +231,10 @@ def claim(store: Store, *, order: int | None = None) -> SetWriter:
     )
 
 
-def _newest(store: Store) -> tuple[Record | None, int | None]:
+def _newest_record(store: Store) -> tuple[ManifestRecord | None, int | None]:
     """The newest record that can be read, and the number of the newest set: 0 for none, None for one that is bad."""
-    records = everything(store)
-    first = next((record for record in records if isinstance(record, Record)), None)
+    records = all_records(store)
+    first = next((record for record in records if isinstance(record, ManifestRecord)), None)
     for record in records:
         if isinstance(record, BadSet):
             return first, None
@@ -237,9 +243,9 @@ def _newest(store: Store) -> tuple[Record | None, int | None]:
     return first, 0
 
 
-def _later(store: Store, number: int) -> list[int]:
+def _later_records(store: Store, number: int) -> list[int]:
     """Records after this one. A list may miss a claim that is being replaced by a later one, but not twice."""
-    return manifest.numbers(store, after=number) or manifest.numbers(store, after=number)
+    return manifest.record_numbers(store, after=number) or manifest.record_numbers(store, after=number)
 
 
 def _remove_older_claims(store: Store, number: int) -> None:

@@ -8,23 +8,23 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from callsheet.errors import UserError
-from callsheet.store.address import Address, parse
-from callsheet.store.backend import Backend, Entry
+from callsheet.store.address import StoreAddress, parse
+from callsheet.store.backend import Backend, ObjectInfo
 from callsheet.store.errors import NotFound, explain_os
-from callsheet.store.file_backend import Files
-from callsheet.store.temp_files import OURS, sweep_folder, temporary_file, write_all
-from callsheet.store.upload import Body, Data, Progress
+from callsheet.store.file_backend import FileBackend
+from callsheet.store.temp_files import TEMP_SUFFIX, sweep_folder, temporary_file, write_all
+from callsheet.store.upload import Progress, UploadBody, UploadData
 
-PATIENCE = 60.0
+RETRY_SECONDS = 60.0
 """Seconds for which a failing request to a cloud is repeated."""
-LONGEST_KEY = 900
+MAX_KEY_BYTES = 900
 """Bytes. S3 takes 1,024, and the store's own prefix comes before it."""
 
 
 class Store:
     """Objects below one address, by their keys: `runs/7/model.safetensors`. Made by `open_store`."""
 
-    def __init__(self, address: Address, backend: Backend, prefix: str) -> None:
+    def __init__(self, address: StoreAddress, backend: Backend, prefix: str) -> None:
         self._address = address
         self._backend = backend
         self._prefix = prefix
@@ -46,14 +46,14 @@ class Store:
         """The same store with another patience: seconds for which a failing request to a cloud is repeated."""
         return Store(self._address, _backend(self._address, patience), self._prefix)
 
-    def put(self, key: str, data: Data, *, progress: Progress | None = None) -> str:
+    def put(self, key: str, data: UploadData, *, progress: Progress | None = None) -> str:
         """Write an object as a whole; its etag. What is large goes in several requests, a few at a time.
 
         `progress` is called with the bytes handed over so far and, where known, the bytes in all; from another
         thread, so it should be quick."""
-        return self.put_body(key, Body(data, progress))
+        return self.put_body(key, UploadBody(data, progress))
 
-    def put_body(self, key: str, body: Body) -> str:
+    def put_body(self, key: str, body: UploadBody) -> str:
         """`put` for those who want to know the body's size and hash afterwards."""
         return self._backend.put(self._full(key), body)
 
@@ -93,20 +93,20 @@ class Store:
             raise UserError(f"there are no {length} bytes from {start} on", fix="both must be at least 0")
         return self._backend.get_range(self._full(key), start, length) if length else b""
 
-    def list(self, folder: str = "", *, after: str = "") -> list[Entry]:
+    def list(self, folder: str = "", *, after: str = "") -> list[ObjectInfo]:
         """Every object below a folder, in the order of the keys; with `after`, only those whose key comes later."""
         start = self._full(after) if after else ""
         inside = self._full(folder) if folder else self._prefix.rstrip("/")
         skip = len(self._prefix)
         return [
-            Entry(entry.key[skip:], entry.size, entry.modified, entry.etag)
+            ObjectInfo(entry.key[skip:], entry.size, entry.modified, entry.etag)
             for entry in self._backend.list(inside, start)
         ]
 
-    def head(self, key: str) -> Entry:
+    def head(self, key: str) -> ObjectInfo:
         """Size, time and etag of one object."""
         entry = self._backend.head(self._full(key))
-        return Entry(key, entry.size, entry.modified, entry.etag)
+        return ObjectInfo(key, entry.size, entry.modified, entry.etag)
 
     def exists(self, key: str) -> bool:
         """Whether there is such an object."""
@@ -125,12 +125,12 @@ class Store:
         """Remove what killed writers left behind in a folder: how many files, and empty folders with such a name.
 
         What a living writer holds stays, however old it is. A cloud keeps that by its own rules."""
-        if isinstance(self._backend, Files):
+        if isinstance(self._backend, FileBackend):
             return self._backend.sweep(self._prefix.rstrip("/"), empty)
         return 0
 
     def _full(self, key: str) -> str:
-        if problem := _problem(key):
+        if problem := _key_problem(key):
             raise UserError(
                 f"{key!r} cannot be a key in {self.url}: {problem}", fix="write it like runs/7/model.bin"
             )
@@ -140,7 +140,7 @@ class Store:
         return f"{self._address.root.url}/{self._prefix}{key}"
 
 
-def open_store(url: str | os.PathLike[str], *, patience: float = PATIENCE) -> Store:
+def open_store(url: str | os.PathLike[str], *, patience: float = RETRY_SECONDS) -> Store:
     """The store at an address: file:///folder or a path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix.
 
     Nothing is asked of a server before the first verb; whether there are credentials at all is checked at once."""
@@ -163,11 +163,11 @@ def save(chunks: Iterable[bytes], path: Path) -> None:
         raise explain_os(error, str(path)) from error
 
 
-def _backend(address: Address, patience: float) -> Backend:
+def _backend(address: StoreAddress, patience: float) -> Backend:
     if address.scheme == "file":
-        return Files(address.prefix)
+        return FileBackend(address.prefix)
     try:
-        from callsheet.store.object_backend import Objects
+        from callsheet.store.object_backend import ObjectStoreBackend
     except ImportError as error:
         if not (error.name or "").startswith("obstore"):
             raise
@@ -175,14 +175,14 @@ def _backend(address: Address, patience: float) -> Backend:
             f"{address.url} needs the package obstore, which is not installed",
             fix="pip install 'callsheet[rl]'",
         ) from None
-    return Objects(address, patience)
+    return ObjectStoreBackend(address, patience)
 
 
-def _problem(key: str) -> str:
+def _key_problem(key: str) -> str:
     if any(part in ("", ".", "..") for part in key.split("/")):
         return "it has an empty part, . or .."
-    if any(part.endswith(OURS) for part in key.split("/")):
-        return f"names that end with {OURS} are for temporary files"
+    if any(part.endswith(TEMP_SUFFIX) for part in key.split("/")):
+        return f"names that end with {TEMP_SUFFIX} are for temporary files"
     if any(ord(letter) < 32 or letter in "\\\x7f" for letter in key):
         return "it has a backslash or a control character"
-    return f"it is longer than {LONGEST_KEY} bytes" if len(key.encode()) > LONGEST_KEY else ""
+    return f"it is longer than {MAX_KEY_BYTES} bytes" if len(key.encode()) > MAX_KEY_BYTES else ""

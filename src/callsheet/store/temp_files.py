@@ -15,11 +15,11 @@ import re
 import secrets
 from collections.abc import Iterator
 
-OURS = "~"
+TEMP_SUFFIX = "~"
 """Names that end with it are not objects."""
-_TRIES = 5
-_TEMPORARY = re.compile(rf"\.[0-9a-f]{{16}}\.tmp{OURS}")
-_LOCK = re.compile(rf"\.([0-9a-f]{{16}})\.lock{OURS}")
+_MAX_ATTEMPTS = 5
+_TEMPORARY = re.compile(rf"\.[0-9a-f]{{16}}\.tmp{TEMP_SUFFIX}")
+_LOCK = re.compile(rf"\.([0-9a-f]{{16}})\.lock{TEMP_SUFFIX}")
 
 
 @contextlib.contextmanager
@@ -36,9 +36,9 @@ def temporary_file(folder: str) -> Iterator[tuple[int, str]]:
 
 def _create(folder: str) -> tuple[int, str]:
     """In a folder that somebody may remove as empty at this moment, or sweep before the file is locked."""
-    for _ in range(_TRIES):
+    for _ in range(_MAX_ATTEMPTS):
         make_folders(folder)
-        path = os.path.join(folder, f".{secrets.token_hex(8)}.tmp{OURS}")
+        path = os.path.join(folder, f".{secrets.token_hex(8)}.tmp{TEMP_SUFFIX}")
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         except FileNotFoundError:
@@ -90,10 +90,10 @@ def write_all(fd: int, chunk: bytes | memoryview) -> None:
 def lock_path(path: str) -> str:
     """The file that excludes others while an object is replaced conditionally."""
     folder, name = os.path.split(path)
-    return os.path.join(folder, f".{_short(name)}.lock{OURS}")
+    return os.path.join(folder, f".{_name_hash(name)}.lock{TEMP_SUFFIX}")
 
 
-def _short(name: str) -> str:
+def _name_hash(name: str) -> str:
     return hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
 
 
@@ -122,12 +122,12 @@ def sweep_folder(folder: str) -> int:
         names = os.listdir(folder)
     except OSError:
         return 0
-    left = [name for name in names if _TEMPORARY.fullmatch(name)]
-    locks = {name: found[1] for name in names if (found := _LOCK.fullmatch(name))}
+    candidates = [name for name in names if _TEMPORARY.fullmatch(name)]
+    locks = {name: match[1] for name in names if (match := _LOCK.fullmatch(name))}
     if locks:
-        objects = {_short(name) for name in names if not name.endswith(OURS)}
-        left += [name for name, short in locks.items() if short not in objects]
-    return sum(_remove_abandoned(os.path.join(folder, name)) for name in left)
+        objects = {_name_hash(name) for name in names if not name.endswith(TEMP_SUFFIX)}
+        candidates += [name for name, short in locks.items() if short not in objects]
+    return sum(_remove_abandoned(os.path.join(folder, name)) for name in candidates)
 
 
 def _remove_abandoned(path: str) -> bool:

@@ -14,23 +14,23 @@ CHUNK = 8 * 1024 * 1024
 """Bytes moved at a time; what is larger travels in several requests."""
 
 Chunk = bytes | memoryview
-Data = bytes | bytearray | memoryview | os.PathLike[str] | Iterable[bytes]
+UploadData = bytes | bytearray | memoryview | os.PathLike[str] | Iterable[bytes]
 """Bytes, anything with a contiguous buffer, the path of a file, or an iterator of bytes."""
 Progress = Callable[[int, int | None], None]
 """Called with the bytes done and, where known, the bytes in all."""
 
 
-class Abandoned(Exception):
+class UploadCancelled(Exception):
     """Nobody wants the transfer any more."""
 
 
-class Body:
+class UploadBody:
     """Bytes on their way up, with their number and SHA-256 once they have been read."""
 
-    def __init__(self, data: Data, progress: Progress | None = None, *, hashed: bool = False) -> None:
+    def __init__(self, data: UploadData, progress: Progress | None = None, *, hashed: bool = False) -> None:
         self.size: int | None = None
         """Bytes in all, where known before they are read."""
-        self.once = False
+        self.single_use = False
         """An iterator can be read only once: a transfer of it cannot start over."""
         self.done = 0
         self.sha256 = ""
@@ -48,12 +48,12 @@ class Body:
                 self.size = path.stat().st_size
             except OSError as error:
                 raise explain_os(error, str(path)) from error
-            return lambda: _of_file(path)
+            return lambda: _file_chunks(path)
         try:
             view = memoryview(data).cast("B")
         except TypeError:
-            self.once = iter(data) is data
-            return lambda: _of_iterator(iter(data))
+            self.single_use = iter(data) is data
+            return lambda: _iterator_chunks(iter(data))
         self.size = view.nbytes
         return lambda: (view[at : at + CHUNK] for at in range(0, view.nbytes, CHUNK))
 
@@ -63,7 +63,7 @@ class Body:
         digest = hashlib.sha256()
         for chunk in self._source():
             if self._cancelled:
-                raise Abandoned
+                raise UploadCancelled
             if self._hashed:
                 digest.update(chunk)
             yield chunk
@@ -81,7 +81,7 @@ class Body:
         return b"".join(self.chunks())
 
 
-def _of_file(path: Path) -> Iterator[Chunk]:
+def _file_chunks(path: Path) -> Iterator[Chunk]:
     """The file as long as it is now: one that grows meanwhile, as a log does, ends there."""
     try:
         with path.open("rb", buffering=0) as file:
@@ -93,7 +93,7 @@ def _of_file(path: Path) -> Iterator[Chunk]:
         raise explain_os(error, str(path)) from error
 
 
-def _of_iterator(chunks: Iterator[bytes]) -> Iterator[Chunk]:
+def _iterator_chunks(chunks: Iterator[bytes]) -> Iterator[Chunk]:
     for chunk in chunks:
         view = memoryview(chunk).cast("B")
         for at in range(0, view.nbytes, CHUNK):

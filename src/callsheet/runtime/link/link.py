@@ -71,7 +71,7 @@ class Link:
         self._resend_queue: deque[InFlightMessage] = deque()
         """Messages to resend that do not fit into the listener's window yet."""
         self._window = blocks
-        context.measuring.follow("Transport", endpoint, self.measure)
+        context.data_plane_metrics.track("Transport", endpoint, self.measure)
 
     def measure(self) -> dict[str, float]:
         """Values for the transport metrics."""
@@ -359,4 +359,4 @@ class Link:
             self._transport = None
         self._connector.close()
         self._blocks.close()
-        self.context.measuring.ended(self.measure)
+        self.context.data_plane_metrics.untrack(self.measure)

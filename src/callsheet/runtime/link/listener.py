@@ -87,7 +87,7 @@ class Listener:
         self._poll.register(self._wake_fd, select.EPOLLIN)
         if self._shm:
             self._poll.register(self._shm.socket.fileno(), select.EPOLLIN)
-        metrics = context.measuring.follow("Transport", endpoint, self.measure)
+        metrics = context.data_plane_metrics.track("Transport", endpoint, self.measure)
         metrics.keys_refused.follow(lambda: context.sockets.refused)
 
     def measure(self) -> dict[str, float]:
@@ -394,4 +394,4 @@ class Listener:
         waker, self._waker = self._waker, -1
         os.close(waker)
         os.close(self._wake_fd)
-        self.context.measuring.ended(self.measure)
+        self.context.data_plane_metrics.untrack(self.measure)

@@ -20,9 +20,9 @@ SNAPSHOT: Final = 3
 """Its payload: the schema (`Header.sequence` bytes), then the arrays from the next multiple of 64."""
 NOTICE: Final = 4
 
-NOTHING: Final = -1
+NO_VERSION: Final = -1
 """The version before the first."""
-LARGEST_VERSION: Final = (1 << 63) - 1
+MAX_VERSION: Final = (1 << 63) - 1
 
 
 class Version(msgspec.Struct, array_like=True, frozen=True):
@@ -30,11 +30,11 @@ class Version(msgspec.Struct, array_like=True, frozen=True):
 
     incarnation: Natural = 0
     """Of the server; 0 where it does not matter."""
-    number: Integer = NOTHING
+    number: Integer = NO_VERSION
 
     def newer_than(self, other: Version) -> bool:
         """Whether a reader that has the other one wants this one."""
-        if self.number == NOTHING:
+        if self.number == NO_VERSION:
             return False
         if other.incarnation and other.incarnation != self.incarnation:
             return True

@@ -16,12 +16,12 @@ from callsheet.runtime.link.link import Link, TimedOut
 from callsheet.runtime.link.protocol import BadMessage, Header, Welcome
 from callsheet.runtime.parameters import protocol
 from callsheet.runtime.parameters.protocol import Version
-from callsheet.runtime.parameters.snapshot_buffer import arrays_at
+from callsheet.runtime.parameters.snapshot_buffer import arrays_offset
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
 
 log = logging.getLogger("callsheet.runtime")
-_PATIENCE = 1.0
+_FETCH_TIMEOUT = 1.0
 """Seconds that a poll waits for a snapshot that is known to be there."""
 
 
@@ -36,7 +36,7 @@ class Snapshot:
 
 
 @dataclass(slots=True)
-class _Arrived:
+class _ReceivedSnapshot:
     frame: Frame
     version: Version
     schema: Schema
@@ -66,27 +66,27 @@ class ParameterReader:
             endpoint,
             protocol.SERVICE,
             address=connect_to or "",
-            on_connect=self._connected,
-            on_data=self._took,
+            on_connect=self._on_connect,
+            on_data=self._on_data,
         )
-        context.measuring.follow("ParameterReader", endpoint, self.counts)
+        context.data_plane_metrics.track("ParameterReader", endpoint, self.counts)
         self._views = views
-        self._have = Version()
+        self._current = Version()
         self._latest = Version()
-        self._asked: Version | None = None
-        self._watched: Version | None = None
-        self._arrived: _Arrived | None = None
-        self._shown: Frame | None = None
+        self._fetching: Version | None = None
+        self._watching: Version | None = None
+        self._received: _ReceivedSnapshot | None = None
+        self._viewed_frame: Frame | None = None
         self._schema: Schema | None = None
-        self._arrays_of: Schema | None = None
+        self._arrays_schema: Schema | None = None
         self._arrays: dict[str, np.ndarray] = {}
-        self._snapshots = 0
+        self._snapshot_count = 0
         self._bytes = 0
 
     @property
     def version(self) -> int:
         """The version that was returned last; -1 before the first."""
-        return self._have.number
+        return self._current.number
 
     @property
     def shared_memory(self) -> bool | None:
@@ -103,14 +103,14 @@ class ParameterReader:
             return None
         link.check_connection()
         self._drop_outdated(wanted)
-        if self._arrived is None:
+        if self._received is None:
             if not self._latest.newer_than(wanted):
-                self._tell(protocol.WATCH, wanted)
+                self._request(protocol.WATCH, wanted)
                 return None
-            if self._asked == wanted:
+            if self._fetching == wanted:
                 return None  # the last poll waited for it long enough; it will come
         try:
-            return self._fetch(wanted, Deadline(_PATIENCE), out)
+            return self._fetch(wanted, Deadline(_FETCH_TIMEOUT), out)
         except TimedOut:
             return None
 
@@ -128,7 +128,7 @@ class ParameterReader:
         try:
             return self._fetch(wanted, Deadline(timeout), out)
         except TimedOut as error:
-            self._tell(protocol.WATCH, wanted)
+            self._request(protocol.WATCH, wanted)
             if self._link.shared_memory is None:
                 raise
             raise TimedOut(
@@ -138,95 +138,95 @@ class ParameterReader:
 
     def _wanted(self, newer_than: int | None) -> Version:
         if newer_than is None:
-            return self._have
-        number = limits.integer("newer_than", newer_than, protocol.NOTHING, protocol.LARGEST_VERSION)
-        return Version(self._have.incarnation, number)
+            return self._current
+        number = limits.integer("newer_than", newer_than, protocol.NO_VERSION, protocol.MAX_VERSION)
+        return Version(self._current.incarnation, number)
 
     def _fetch(self, wanted: Version, deadline: Deadline, out: Mapping[str, np.ndarray] | None) -> Snapshot:
         while True:
-            arrived, self._arrived = self._arrived, None
-            if arrived is not None:
-                if arrived.version.newer_than(wanted):
-                    return self._hand_out(arrived, out)
-                arrived.frame.release()
-            self._tell(protocol.FETCH, wanted)
+            received, self._received = self._received, None
+            if received is not None:
+                if received.version.newer_than(wanted):
+                    return self._deliver(received, out)
+                received.frame.release()
+            self._request(protocol.FETCH, wanted)
             self._link.wait(deadline)
 
-    def _tell(self, verb: int, wanted: Version) -> None:
+    def _request(self, verb: int, wanted: Version) -> None:
         if self._link.shared_memory is None or wanted == (
-            self._asked if verb == protocol.FETCH else self._watched
+            self._fetching if verb == protocol.FETCH else self._watching
         ):
             return
         if self._link.send(Header(verb, body=protocol.encode(wanted))):
-            self._asked, self._watched = (wanted, None) if verb == protocol.FETCH else (None, wanted)
+            self._fetching, self._watching = (wanted, None) if verb == protocol.FETCH else (None, wanted)
 
     def _drop_outdated(self, wanted: Version) -> None:
         """What came while nobody waited is worth nothing when there is something newer."""
-        arrived = self._arrived
-        if arrived is not None and (
-            self._latest.newer_than(arrived.version) or not arrived.version.newer_than(wanted)
+        received = self._received
+        if received is not None and (
+            self._latest.newer_than(received.version) or not received.version.newer_than(wanted)
         ):
-            self._arrived = None
-            arrived.frame.release()
+            self._received = None
+            received.frame.release()
 
-    def _hand_out(self, arrived: _Arrived, out: Mapping[str, np.ndarray] | None) -> Snapshot:
-        frame, schema = arrived.frame, arrived.schema
-        start = arrays_at(schema)
+    def _deliver(self, received: _ReceivedSnapshot, out: Mapping[str, np.ndarray] | None) -> Snapshot:
+        frame, schema = received.frame, received.schema
+        start = arrays_offset(schema)
         views = schema.layout(1).views(frame.contiguous()[start:])
-        found = {name: view.reshape(view.shape[1:]) for name, view in views.items()}
-        self._snapshots += 1
+        arrays = {name: view.reshape(view.shape[1:]) for name, view in views.items()}
+        self._snapshot_count += 1
         self._bytes += len(frame.payload)
         if self._views and out is None:
-            for view in found.values():
+            for view in arrays.values():
                 view.flags.writeable = False
-            if self._shown is not None:
-                self._shown.release()
-            self._shown = frame
+            if self._viewed_frame is not None:
+                self._viewed_frame.release()
+            self._viewed_frame = frame
         else:
             try:
-                found = self._copy(found, schema, out)
+                arrays = self._copy(arrays, schema, out)
             finally:
                 del views
                 frame.release()
-        self._have = arrived.version
-        return Snapshot(arrived.version.number, arrived.version.incarnation, found)
+        self._current = received.version
+        return Snapshot(received.version.number, received.version.incarnation, arrays)
 
     def _copy(
-        self, found: dict[str, np.ndarray], schema: Schema, out: Mapping[str, np.ndarray] | None
+        self, arrays: dict[str, np.ndarray], schema: Schema, out: Mapping[str, np.ndarray] | None
     ) -> dict[str, np.ndarray]:
         if out is not None:
             target = schema.check(out)
         else:
-            if self._arrays_of is not schema:
-                self._arrays = {name: np.empty_like(view) for name, view in found.items()}
-                self._arrays_of = schema
+            if self._arrays_schema is not schema:
+                self._arrays = {name: np.empty_like(view) for name, view in arrays.items()}
+                self._arrays_schema = schema
             target = self._arrays
-        for name, view in found.items():
+        for name, view in arrays.items():
             np.copyto(target[name], view)
         return target
 
-    def _connected(self, welcome: Welcome) -> None:
+    def _on_connect(self, welcome: Welcome) -> None:
         self._latest = protocol.decode_version(welcome.body)
-        self._asked = self._watched = self._arrived = None
+        self._fetching = self._watching = self._received = None
 
-    def _took(self, frame: Frame) -> None:
+    def _on_data(self, frame: Frame) -> None:
         header = frame.header
         version = protocol.decode_version(header.body)
         if header.verb == protocol.NOTICE:
-            self._latest, self._watched = version, None
+            self._latest, self._watching = version, None
             return
         if header.verb != protocol.SNAPSHOT:
             raise BadMessage(f"the word {header.verb}")
         schema = self._schema
         if schema is None or header.schema != schema.hash:
-            schema = self._schema = _schema_in(frame)
-        if arrays_at(schema) + schema.layout(1).nbytes != len(frame.payload):
+            schema = self._schema = _decode_schema(frame)
+        if arrays_offset(schema) + schema.layout(1).nbytes != len(frame.payload):
             raise BadMessage(f"a snapshot of {len(frame.payload)} bytes")
-        if self._arrived is not None:
-            self._arrived.frame.release()
-        self._arrived = _Arrived(frame, version, schema)
+        if self._received is not None:
+            self._received.frame.release()
+        self._received = _ReceivedSnapshot(frame, version, schema)
         self._latest = version
-        self._asked, self._watched = None, version  # the server tells when there is a newer one
+        self._fetching, self._watching = None, version  # the server tells when there is a newer one
 
     def counts(self) -> dict[str, float]:
         """Numbers for the metrics."""
@@ -234,7 +234,7 @@ class ParameterReader:
         return {
             "version": self.version,
             "behind": max(0, self._latest.number - self.version),
-            "snapshots": self._snapshots,
+            "snapshots": self._snapshot_count,
             "bytes": self._bytes,
             "connects": link.connects,
         }
@@ -242,8 +242,8 @@ class ParameterReader:
     def close(self) -> None:
         """End the connection."""
         self._link.close()
-        self._arrived = self._shown = None
-        self._link.context.measuring.ended(self.counts)
+        self._received = self._viewed_frame = None
+        self._link.context.data_plane_metrics.untrack(self.counts)
 
     def __enter__(self) -> ParameterReader:
         return self
@@ -254,7 +254,7 @@ class ParameterReader:
         self.close()
 
 
-def _schema_in(frame: Frame) -> Schema:
+def _decode_schema(frame: Frame) -> Schema:
     length = frame.header.sequence
     if not 0 < length <= len(frame.payload):
         raise BadMessage(f"a schema of {length} bytes")

@@ -23,19 +23,24 @@ from callsheet.runtime.link.peer import Peer
 from callsheet.runtime.link.protocol import MAX_PAYLOAD_BYTES, NO_BLOCK, BadMessage, Header, Hello
 from callsheet.runtime.parameters import protocol
 from callsheet.runtime.parameters.protocol import Version
-from callsheet.runtime.parameters.snapshot_buffer import PATIENCE, Shelf, Stored, arrays_at
+from callsheet.runtime.parameters.snapshot_buffer import (
+    SHARE_SECONDS,
+    BufferedSnapshot,
+    SnapshotBuffer,
+    arrays_offset,
+)
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Stopping
 
 log = logging.getLogger("callsheet.runtime")
-_MOST_KEPT = 8
+_MAX_PER_READER = 8
 """Snapshots that one reader has and has not given back: it shows one, has another, and waits for a third."""
-_CLOSE = 10.0
+_CLOSE_TIMEOUT = 10.0
 """Seconds that the thread has to end."""
 
 
 @dataclass
-class _Counts:
+class _PublisherStats:
     published: int = 0
     published_bytes: int = 0
     sent: int = 0
@@ -59,21 +64,21 @@ class ParameterServer:
 
     def __init__(self, context: Context, endpoint: str) -> None:
         self.incarnation = new_incarnation()
-        self._counts = _Counts()
-        self._shelf = Shelf()
+        self._counts = _PublisherStats()
+        self._snapshots = SnapshotBuffer()
         self._schema: Schema | None = None
         self._publishing = threading.Lock()
         self._fetching: dict[Peer, Version] = {}
         self._watching: dict[Peer, Version] = {}
-        self._told = Version()
-        self._hindered = False
+        self._announced = Version()
+        self._blocked = False
         self._closed = False
         self._failure: BaseException | None = None
         self._context = context
         self._listener = Listener(
-            context, endpoint, EndpointHandler(protocol.SERVICE, self._accept, self._gone)
+            context, endpoint, EndpointHandler(protocol.SERVICE, self._accept, self._on_disconnect)
         )
-        metrics = context.measuring.follow("ParameterPublisher", endpoint, self.counts)
+        metrics = context.data_plane_metrics.track("ParameterPublisher", endpoint, self.counts)
         self._publish_seconds = metrics.publish_seconds
         self._thread = threading.Thread(target=self._serve, name=f"callsheet-{endpoint}", daemon=True)
         self._thread.start()
@@ -87,27 +92,27 @@ class ParameterServer:
     @property
     def version(self) -> int:
         """The latest version; -1 before the first."""
-        return self._shelf.latest.number
+        return self._snapshots.latest.number
 
     def publish(self, version: int, arrays: Mapping[str, object]) -> None:
         """Make these arrays the latest. They are copied, and may be changed as soon as this returns."""
         begun = time.perf_counter()
         with self._publishing:
             version = self._check(version)
-            found, schema = self._known(arrays)
-            size = arrays_at(schema) + schema.layout(1).nbytes
+            checked, schema = self._as_arrays(arrays)
+            size = arrays_offset(schema) + schema.layout(1).nbytes
             if size > MAX_PAYLOAD_BYTES:
                 raise UserError(
                     f"parameters of {size:,} bytes are larger than {MAX_PAYLOAD_BYTES:,}",
                     fix="publish them in parts, on endpoints of their own",
                 )
-            stored = self._shelf.blank(size)
+            stored = self._snapshots.acquire(size)
             try:
-                stored.write(Version(self.incarnation, version), schema, found)
+                stored.write(Version(self.incarnation, version), schema, checked)
             except BaseException:
-                self._shelf.put_back(stored)
+                self._snapshots.discard(stored)
                 raise
-            self._shelf.show(stored)
+            self._snapshots.publish(stored)
             self._listener.wake()
             counts = self._counts
             counts.published += 1
@@ -119,7 +124,7 @@ class ParameterServer:
             raise BugError(f"the thread that serves parameters ended: {self._failure!r}") from self._failure
         if self._closed:
             raise UserError("the parameter server is closed", fix="publish before close()")
-        version = limits.integer("version", version, 0, protocol.LARGEST_VERSION)
+        version = limits.integer("version", version, 0, protocol.MAX_VERSION)
         if version <= self.version:
             raise UserError(
                 f"version {version} is not newer than {self.version}, which is published",
@@ -127,7 +132,7 @@ class ParameterServer:
             )
         return version
 
-    def _known(self, arrays: Mapping[str, object]) -> tuple[dict[str, np.ndarray], Schema]:
+    def _as_arrays(self, arrays: Mapping[str, object]) -> tuple[dict[str, np.ndarray], Schema]:
         if self._schema is not None:
             with contextlib.suppress(UserError):
                 return self._schema.check(arrays), self._schema
@@ -135,22 +140,22 @@ class ParameterServer:
         return {name: np.asarray(value) for name, value in arrays.items()}, self._schema
 
     def _accept(self, hello: Hello, schema: Schema | None) -> bytes:
-        latest = self._shelf.latest
+        latest = self._snapshots.latest
         return protocol.encode(Version(self.incarnation, latest.number))
 
-    def _gone(self, peer: Peer) -> None:
+    def _on_disconnect(self, peer: Peer) -> None:
         self._fetching.pop(peer, None)
         self._watching.pop(peer, None)
 
     def _serve(self) -> None:
         try:
             while not self._closed:
-                for frame in self._listener.poll(PATIENCE / 2 if self._hindered else None):
-                    self._take(frame)
-                if self._told != self._shelf.latest:
-                    self._tell()
-                elif self._hindered:
-                    self._answer_all()
+                for frame in self._listener.poll(SHARE_SECONDS / 2 if self._blocked else None):
+                    self._handle(frame)
+                if self._announced != self._snapshots.latest:
+                    self._announce()
+                elif self._blocked:
+                    self._send_to_waiting()
         except Stopping:
             pass
         except BaseException as error:  # the next publish says so
@@ -159,7 +164,7 @@ class ParameterServer:
         finally:
             self._listener.close()
 
-    def _take(self, frame: Frame) -> None:
+    def _handle(self, frame: Frame) -> None:
         peer, header = frame.peer, frame.header
         if not peer.alive:
             return  # it asked and went away: nobody would ever forget it here
@@ -168,47 +173,47 @@ class ParameterServer:
                 raise BadMessage("arrays, which nobody reads here")
             wanted = protocol.decode_version(header.body)
             if header.verb == protocol.FETCH:
-                if peer.shared_count >= _MOST_KEPT:
-                    raise BadMessage(f"a wish for one more than {_MOST_KEPT} snapshots")
+                if peer.shared_count >= _MAX_PER_READER:
+                    raise BadMessage(f"a wish for one more than {_MAX_PER_READER} snapshots")
                 self._watching.pop(peer, None)
-                if not self._answer(peer, wanted):
+                if not self._send_snapshot(peer, wanted):
                     self._fetching[peer] = wanted
             elif header.verb == protocol.WATCH:
                 self._fetching.pop(peer, None)
                 self._watching[peer] = wanted
-                self._notice(peer, wanted, self._shelf.latest)
+                self._notice(peer, wanted, self._snapshots.latest)
             else:
                 raise BadMessage(f"the word {header.verb}")
         except BadMessage as error:
             self._listener.protocol_error(peer, str(error))
 
-    def _tell(self) -> None:
+    def _announce(self) -> None:
         """A new version is there."""
-        self._told = latest = self._shelf.latest
-        self._answer_all()
+        self._announced = latest = self._snapshots.latest
+        self._send_to_waiting()
         for peer, wanted in list(self._watching.items()):
             self._notice(peer, wanted, latest)
 
-    def _answer_all(self) -> None:
-        self._hindered = False
+    def _send_to_waiting(self) -> None:
+        self._blocked = False
         for peer, wanted in list(self._fetching.items()):
-            self._answer(peer, wanted)
+            self._send_snapshot(peer, wanted)
 
-    def _answer(self, peer: Peer, wanted: Version) -> bool:
-        stored = self._shelf.lend(wanted)
+    def _send_snapshot(self, peer: Peer, wanted: Version) -> bool:
+        stored = self._snapshots.lend(wanted)
         if stored is None:
-            self._hindered = self._hindered or self._shelf.latest.newer_than(wanted)
+            self._blocked = self._blocked or self._snapshots.latest.newer_than(wanted)
             return False
         self._fetching.pop(peer, None)
         self._watching[peer] = stored.version
         self._counts.sent += 1
         self._counts.sent_bytes += stored.length
-        peer.send_shared(stored.header, stored.block, stored.length, partial(self._came_back, stored))
+        peer.send_shared(stored.header, stored.block, stored.length, partial(self._on_return, stored))
         return True
 
-    def _came_back(self, stored: Stored) -> None:
-        self._shelf.came_back(stored)
-        if self._hindered:
+    def _on_return(self, stored: BufferedSnapshot) -> None:
+        self._snapshots.give_back(stored)
+        if self._blocked:
             self._listener.wake()
 
     def _notice(self, peer: Peer, wanted: Version, latest: Version) -> None:
@@ -224,9 +229,9 @@ class ParameterServer:
             "version": self.version,
             "readers": len(self._listener.peers),
             "waiting": len(self._fetching),
-            "lent": self._shelf.lent,
-            "retired": self._shelf.retired,
-            "memory_bytes": self._shelf.memory,
+            "lent": self._snapshots.lent,
+            "retired": self._snapshots.retired,
+            "memory_bytes": self._snapshots.memory,
             "refused": self._listener.counts.refused,
         }
 
@@ -235,12 +240,12 @@ class ParameterServer:
         with self._publishing:
             self._closed = True
             self._listener.wake()
-            self._thread.join(_CLOSE)
+            self._thread.join(_CLOSE_TIMEOUT)
             if self._thread.is_alive():
-                log.warning("the thread that serves parameters did not end within %.0f s", _CLOSE)
+                log.warning("the thread that serves parameters did not end within %.0f s", _CLOSE_TIMEOUT)
                 return  # its memory stays: it may be in use
-            self._shelf.close()
-            self._context.measuring.ended(self.counts)
+            self._snapshots.close()
+            self._context.data_plane_metrics.untrack(self.counts)
 
     def __enter__(self) -> ParameterServer:
         return self

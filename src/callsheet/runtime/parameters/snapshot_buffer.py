@@ -21,13 +21,13 @@ from callsheet.runtime.parameters import protocol
 from callsheet.runtime.parameters.protocol import Version
 from callsheet.runtime.schema import ALIGNMENT, Schema
 
-MOST_LENT = 4
-PATIENCE = 0.1
+MAX_LENT = 4
+SHARE_SECONDS = 0.1
 """Seconds that a snapshot is shared although there is a newer one."""
 
 
 @dataclass(eq=False, slots=True)
-class Stored:
+class BufferedSnapshot:
     """One snapshot in memory that readers can map."""
 
     block: Block
@@ -42,7 +42,7 @@ class Stored:
     def write(self, version: Version, schema: Schema, arrays: Mapping[str, np.ndarray]) -> None:
         """Copy the arrays, once."""
         if self.schema is not schema:
-            start = arrays_at(schema)
+            start = arrays_offset(schema)
             layout = schema.layout(1)
             self.length = start + layout.nbytes
             self.block.view[: len(schema.encoded)] = schema.encoded
@@ -67,23 +67,23 @@ class Stored:
         self.block.close()
 
 
-def arrays_at(schema: Schema) -> int:
+def arrays_offset(schema: Schema) -> int:
     """Where the arrays begin in a snapshot, after the schema."""
     return -(-len(schema.encoded) // ALIGNMENT) * ALIGNMENT
 
 
-class Shelf:
+class SnapshotBuffer:
     """All snapshots of a server."""
 
-    def __init__(self, most_lent: int = MOST_LENT) -> None:
-        self.most_lent = most_lent
+    def __init__(self, max_lent: int = MAX_LENT) -> None:
+        self.max_lent = max_lent
         self.retired = 0
         self.latest = Version()
         """What is published."""
         self._lock = threading.Lock()
-        self._all: list[Stored] = []
-        self._spare: list[Stored] = []
-        self._latest: Stored | None = None
+        self._all: list[BufferedSnapshot] = []
+        self._spare: list[BufferedSnapshot] = []
+        self._latest: BufferedSnapshot | None = None
 
     @property
     def memory(self) -> int:
@@ -96,7 +96,7 @@ class Shelf:
         """Snapshots that somebody reads."""
         return sum(stored.readers > 0 for stored in list(self._all))
 
-    def blank(self, size: int) -> Stored:
+    def acquire(self, size: int) -> BufferedSnapshot:
         """A snapshot to write: nobody reads it, and it is not the latest."""
         with self._lock:
             if self._spare:
@@ -105,14 +105,14 @@ class Shelf:
                     return stored
                 self._forget(stored)
             taken = {stored.block.index for stored in self._all}
-            stored = Stored(
+            stored = BufferedSnapshot(
                 Block(next(n for n in range(FIRST_SHARED_BLOCK, 2 * FIRST_SHARED_BLOCK) if n not in taken))
             )
             self._all.append(stored)
         stored.block.grow(size)
         return stored
 
-    def show(self, stored: Stored) -> None:
+    def publish(self, stored: BufferedSnapshot) -> None:
         """From now on this one is the latest."""
         with self._lock:
             before, self._latest = self._latest, stored
@@ -120,12 +120,12 @@ class Shelf:
             if before is not None and not before.readers:
                 self._spare.append(before)
 
-    def put_back(self, stored: Stored) -> None:
+    def discard(self, stored: BufferedSnapshot) -> None:
         """A blank one was not written after all."""
         with self._lock:
             self._spare.append(stored)
 
-    def lend(self, wanted: Version) -> Stored | None:
+    def lend(self, wanted: Version) -> BufferedSnapshot | None:
         """The latest, if it is newer than that. While too many older ones are lent, the newest of those, which was the
         latest a moment ago; None when that is not newer: ask again soon, or when one came back."""
         with self._lock:
@@ -135,7 +135,7 @@ class Shelf:
             if not latest.readers:
                 now = time.monotonic()
                 lent = [stored for stored in self._all if stored.readers]
-                if len(lent) >= self.most_lent and not self._retire(lent, now - PATIENCE):
+                if len(lent) >= self.max_lent and not self._retire(lent, now - SHARE_SECONDS):
                     latest = max(lent, key=lambda stored: stored.version.number)
                     if not latest.version.newer_than(wanted):
                         return None
@@ -144,7 +144,7 @@ class Shelf:
             latest.readers += 1
             return latest
 
-    def _retire(self, lent: list[Stored], before: float) -> bool:
+    def _retire(self, lent: list[BufferedSnapshot], before: float) -> bool:
         """Leave the one that was lent first to its readers, if that was before then."""
         oldest = min(lent, key=lambda stored: stored.lent_since)
         if oldest.lent_since > before:
@@ -153,14 +153,14 @@ class Shelf:
         self.retired += 1
         return True
 
-    def came_back(self, stored: Stored) -> None:
+    def give_back(self, stored: BufferedSnapshot) -> None:
         """A reader is done with it."""
         with self._lock:
             stored.readers -= 1
             if not stored.readers and stored is not self._latest and stored in self._all:
                 self._spare.append(stored)
 
-    def _forget(self, stored: Stored) -> None:
+    def _forget(self, stored: BufferedSnapshot) -> None:
         self._all.remove(stored)
         stored.close()
 

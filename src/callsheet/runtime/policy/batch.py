@@ -10,7 +10,7 @@ import numpy as np
 
 from callsheet.errors import UserError
 from callsheet.runtime.link.frame import Frame
-from callsheet.runtime.policy.client_states import Lane, Slots
+from callsheet.runtime.policy.client_states import Lane, RecurrentStates
 from callsheet.runtime.schema import Schema
 
 
@@ -25,10 +25,10 @@ class Request:
     count: int
 
 
-class Batch:
+class RequestBatch:
     """Requests that are answered by one call."""
 
-    def __init__(self, most: int, observations: Schema, slots: Slots | None) -> None:
+    def __init__(self, most: int, observations: Schema, slots: RecurrentStates | None) -> None:
         self.most = most
         self.rows = 0
         self.begun = 0.0
@@ -36,13 +36,13 @@ class Batch:
         self.requests: list[Request] = []
         self._observations = _arrays(most, observations)
         self._targets = list(self._observations.items())
-        self._slots = slots
+        self._state_store = slots
         self._states = _arrays(most, slots.schema) if slots else {}
         self._index = np.zeros(most, np.int64)
-        self._anew = np.zeros(most, np.bool_)
-        self._any_anew = False
+        self._reset = np.zeros(most, np.bool_)
+        self._any_reset = False
 
-    def add(self, request: Request, arrays: dict[str, np.ndarray], anew: bytes) -> None:
+    def add(self, request: Request, arrays: dict[str, np.ndarray], reset: bytes) -> None:
         """Copy a request's observations."""
         first, last = request.first, request.first + request.count
         if not self.requests:
@@ -51,9 +51,9 @@ class Batch:
             target[first:last] = arrays[name]
         if request.lane.slots is not None:
             self._index[first:last] = request.lane.slots
-            if anew:
-                self._anew[first:last] = np.frombuffer(anew, np.uint8) != 0
-                self._any_anew = True
+            if reset:
+                self._reset[first:last] = np.frombuffer(reset, np.uint8) != 0
+                self._any_reset = True
         self.rows = last
         self.requests.append(request)
 
@@ -64,10 +64,12 @@ class Batch:
 
     def states(self) -> dict[str, np.ndarray]:
         """The states of the environments, `[rows, ...]`."""
-        found = {name: array[: self.rows] for name, array in self._states.items()}
-        if self._slots is not None:
-            self._slots.gather(self.slots, found, self._anew[: self.rows] if self._any_anew else None)
-        return found
+        output = {name: array[: self.rows] for name, array in self._states.items()}
+        if self._state_store is not None:
+            self._state_store.gather(
+                self.slots, output, self._reset[: self.rows] if self._any_reset else None
+            )
+        return output
 
     @property
     def slots(self) -> np.ndarray:
@@ -76,9 +78,9 @@ class Batch:
 
     def clear(self) -> None:
         """Begin the next one."""
-        if self._any_anew:
-            self._anew[:] = False
-            self._any_anew = False
+        if self._any_reset:
+            self._reset[:] = False
+            self._any_reset = False
         for request in self.requests:
             request.lane.busy = False
         self.requests.clear()
@@ -89,20 +91,20 @@ def _arrays(count: int, schema: Schema) -> dict[str, np.ndarray]:
     return {one.name: np.zeros((count, *(n or 0 for n in one.shape)), one.dtype) for one in schema.fields}
 
 
-def checked(found: object, schema: Schema, rows: int, what: str) -> dict[str, np.ndarray]:
+def check_output(output: object, schema: Schema, rows: int, what: str) -> dict[str, np.ndarray]:
     """What a policy returned, when it is what it should be; the types may be narrower or wider of the same kind."""
-    if not isinstance(found, Mapping):
+    if not isinstance(output, Mapping):
         raise UserError(
-            f"the policy returned {type(found).__name__} for its {what}",
+            f"the policy returned {type(output).__name__} for its {what}",
             fix=f"return a dictionary of arrays: {schema}",
         )
     arrays = {}
     for one in schema.fields:
-        if one.name not in found:
+        if one.name not in output:
             raise UserError(
                 f"the policy's {what} have no {one.name!r}", fix=f"return a dictionary of arrays: {schema}"
             )
-        array = np.asarray(found[one.name])
+        array = np.asarray(output[one.name])
         want = (rows, *one.shape)
         if array.shape != want or not np.can_cast(array.dtype, one.dtype, "same_kind"):
             raise UserError(
@@ -110,8 +112,8 @@ def checked(found: object, schema: Schema, rows: int, what: str) -> dict[str, np
                 fix=f"{what} are {one}, for {rows} environments: {one.dtype.name}{list(want)}",
             )
         arrays[one.name] = array
-    if len(found) > len(arrays):
-        extra = sorted(str(name) for name in set(found) - set(arrays))
+    if len(output) > len(arrays):
+        extra = sorted(str(name) for name in set(output) - set(arrays))
         raise UserError(
             f"the policy returned {extra[0]!r}, which its {what} do not have", fix=f"the schema is {schema}"
         )

@@ -101,18 +101,18 @@ class PolicyClient:
             protocol.SERVICE,
             schema=schema,
             address=connect_to or "",
-            blocks=2 * protocol.MOST_LANES,
-            on_connect=self._connected,
-            on_data=self._took,
+            blocks=2 * protocol.MAX_LANES,
+            on_connect=self._on_connect,
+            on_data=self._on_data,
             piggyback_releases=True,
         )
         self._schema = schema
-        self._terms: protocol.Terms | None = None
+        self._server_info: protocol.ServerInfo | None = None
         self._answers: Schema | None = None
-        self._lanes = [_Lane(number) for number in range(protocol.MOST_LANES)]
+        self._lanes = [_Lane(number) for number in range(protocol.MAX_LANES)]
         self._requests = 0
         self._failures = 0
-        metrics = context.measuring.follow("PolicyClient", endpoint, self.counts)
+        metrics = context.data_plane_metrics.track("PolicyClient", endpoint, self.counts)
         self._wait_seconds = metrics.wait_seconds
 
     @property
@@ -138,7 +138,7 @@ class PolicyClient:
     ) -> Ticket:
         """Ask, and get the answer later with `result`. Each lane has one request at a time."""
         return self._submit(
-            arrays, reset, limits.integer("lane", lane, 0, protocol.MOST_LANES - 1), Deadline(timeout)
+            arrays, reset, limits.integer("lane", lane, 0, protocol.MAX_LANES - 1), Deadline(timeout)
         )
 
     def _submit(
@@ -149,22 +149,22 @@ class PolicyClient:
             raise UserError(
                 f"lane {lane} waits for an answer already", fix="take it with result(), or use another lane"
             )
-        if self._terms is None:
-            self._meet(arrays, deadline.timeout)
+        if self._server_info is None:
+            self._first_connect(arrays, deadline.timeout)
         count = self._check(one, arrays)
         body = protocol.LANES[lane]
         if reset is not None:
-            body += _marks(reset, count)
+            body += _encode_reset(reset, count)
         schema = self._schema
         assert schema is not None
         layout = schema.layout(count)
         block = self._link.reserve(layout.nbytes, deadline.timeout)
         for name, view in self._views(one, block, layout).items():
             np.copyto(view, arrays[name])
-        self._forget(one)
+        self._discard_answer(one)
         one.sequence += 1
         one.open, one.late, one.asked = True, False, time.monotonic()
-        header = Header(protocol.ASK, schema.hash, count, one.sequence, 0, (), body)
+        header = Header(protocol.REQUEST, schema.hash, count, one.sequence, 0, (), body)
         self._link.post(header, block, layout.nbytes)
         self._requests += count
         return Ticket(lane, one.sequence)
@@ -202,7 +202,7 @@ class PolicyClient:
         frame.release()
         return Actions(answers, frame.header.version, lane.incarnation)
 
-    def _meet(self, arrays: Mapping[str, np.ndarray], timeout: float | None) -> None:
+    def _first_connect(self, arrays: Mapping[str, np.ndarray], timeout: float | None) -> None:
         """The first request: agree with the server on what is sent."""
         if self._schema is None:
             items = {}
@@ -220,9 +220,9 @@ class PolicyClient:
 
     def _check(self, lane: _Lane, arrays: Mapping[str, np.ndarray]) -> int:
         """How many environments these observations are of, when they are what was agreed."""
-        schema, terms = self._schema, self._terms
+        schema, server_info = self._schema, self._server_info
         assert schema is not None
-        assert terms is not None
+        assert server_info is not None
         shapes = lane.shapes
         for one in schema.fields:
             array = arrays.get(one.name)
@@ -238,9 +238,10 @@ class PolicyClient:
         found = {name: np.asarray(value) for name, value in arrays.items()}
         first = next(iter(found.values())) if found else np.zeros(())
         count = len(first) if first.ndim else 0
-        if not 0 < count <= terms.most:
+        if not 0 < count <= server_info.most:
             raise UserError(
-                f"a request of {count} observations", fix=f"between 1 and {terms.most} fit into one batch"
+                f"a request of {count} observations",
+                fix=f"between 1 and {server_info.most} fit into one batch",
             )
         Schema(tuple(type(one)(one.name, one.dtype, (count, *one.shape)) for one in schema.fields)).check(
             found
@@ -255,27 +256,27 @@ class PolicyClient:
             found = lane.views[block.index] = (block.memory, layout, layout.views(block.view))
         return found[2]
 
-    def _forget(self, lane: _Lane) -> None:
+    def _discard_answer(self, lane: _Lane) -> None:
         """What the lane's last request may still bring is not wanted."""
         if lane.frame is not None:
             lane.frame.release()
             lane.frame = None
         lane.failure = ""
 
-    def _connected(self, welcome: Welcome) -> None:
-        self._terms = protocol.decode_terms(welcome.body)
+    def _on_connect(self, welcome: Welcome) -> None:
+        self._server_info = protocol.decode_server_info(welcome.body)
         for lane in self._lanes:
             lane.shapes = {}  # another server may take smaller requests
         try:
-            answers = Schema.decode(self._terms.answers)
+            answers = Schema.decode(self._server_info.answers)
         except ValueError as error:
             raise BadMessage(str(error)) from None
         if self._answers is None or answers.hash != self._answers.hash:
             self._answers = answers
 
-    def _took(self, frame: Frame) -> None:
+    def _on_data(self, frame: Frame) -> None:
         header = frame.header
-        if not header.body or header.body[0] >= protocol.MOST_LANES or self._answers is None:
+        if not header.body or header.body[0] >= protocol.MAX_LANES or self._answers is None:
             raise BadMessage(f"an answer with {len(header.body)} bytes")
         lane = self._lanes[header.body[0]]
         if header.sequence != lane.sequence or not lane.open:
@@ -284,7 +285,7 @@ class PolicyClient:
         if header.verb == protocol.ANSWER:
             lane.found = frame.arrays(self._answers)
             lane.frame = frame
-            lane.incarnation = self._terms.incarnation if self._terms else 0
+            lane.incarnation = self._server_info.incarnation if self._server_info else 0
         elif header.verb == protocol.FAILURE:
             lane.failure = header.body[1:].decode(errors="replace") or "unknown"
             self._failures += 1
@@ -306,7 +307,7 @@ class PolicyClient:
     def close(self) -> None:
         """End the connection."""
         self._link.close()
-        self._link.context.measuring.ended(self.counts)
+        self._link.context.data_plane_metrics.untrack(self.counts)
 
     def __enter__(self) -> PolicyClient:
         return self
@@ -317,11 +318,11 @@ class PolicyClient:
         self.close()
 
 
-def _marks(reset: np.ndarray, count: int) -> bytes:
-    marks = np.asarray(reset)
-    if marks.shape != (count,) or marks.dtype != np.bool_:
+def _encode_reset(reset: np.ndarray, count: int) -> bytes:
+    flags = np.asarray(reset)
+    if flags.shape != (count,) or flags.dtype != np.bool_:
         raise UserError(
-            f"reset is {marks.dtype.name}{list(marks.shape)}",
+            f"reset is {flags.dtype.name}{list(flags.shape)}",
             fix=f"one boolean for each environment: bool[{count}]",
         )
-    return marks.tobytes() if marks.any() else b""
+    return flags.tobytes() if flags.any() else b""

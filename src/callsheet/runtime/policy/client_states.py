@@ -16,12 +16,12 @@ import numpy as np
 from callsheet.runtime.link.blocks import Block
 from callsheet.runtime.schema import Layout, Schema
 
-KEPT: Final = 30.0
+KEEP_SECONDS: Final = 30.0
 """Seconds that the states of a client without a connection are kept."""
-MOST_SLOTS: Final = 1 << 16
+MAX_STATES: Final = 1 << 16
 
 
-class NoSlots(Exception):
+class StatesFull(Exception):
     """All slots are taken."""
 
 
@@ -38,7 +38,7 @@ class Lane:
 
 
 @dataclass(eq=False, slots=True)
-class Client:
+class ClientRecord:
     """One client, also while its connection is gone."""
 
     name: str
@@ -50,58 +50,61 @@ class Client:
 
     def views_of(self, block: Block, layout: Layout) -> dict[str, np.ndarray]:
         """The arrays in a block of answers: made once, as long as the block and the layout stay the same."""
-        found = self.views.get(block.index)
-        if found is None or found[0] is not block.memory or found[1] is not layout:
-            found = self.views[block.index] = (block.memory, layout, layout.views(block.view))
-        return found[2]
+        cached = self.views.get(block.index)
+        if cached is None or cached[0] is not block.memory or cached[1] is not layout:
+            cached = self.views[block.index] = (block.memory, layout, layout.views(block.view))
+        return cached[2]
 
     def lane(self, number: int) -> Lane:
         """A lane by its number."""
-        found = self.lanes.get(number)
-        if found is None:
-            found = self.lanes[number] = Lane()
-        return found
+        cached = self.lanes.get(number)
+        if cached is None:
+            cached = self.lanes[number] = Lane()
+        return cached
 
 
-class Slots:
+class RecurrentStates:
     """States and last answers by slot."""
 
-    def __init__(self, initial: Mapping[str, object], answers: Schema, most: int = MOST_SLOTS) -> None:
-        self.most = most
+    def __init__(self, initial: Mapping[str, object], answers: Schema, limit: int = MAX_STATES) -> None:
+        self.limit = limit
         self.used = 0
-        self._states = Schema.of(initial)
+        self._state_schema = Schema.of(initial)
         self._initial = {name: np.asarray(value) for name, value in initial.items()}
-        self._answers = answers
-        self._kept: dict[str, np.ndarray] = {}
-        self._answered: dict[str, np.ndarray] = {}
+        self._answer_schema = answers
+        self._state_arrays: dict[str, np.ndarray] = {}
+        self._answer_arrays: dict[str, np.ndarray] = {}
         self._free: list[int] = []
         self._size = 0
 
     @property
     def schema(self) -> Schema:
         """What the state of one environment looks like."""
-        return self._states
+        return self._state_schema
 
-    def take(self, count: int) -> np.ndarray:
+    def allocate(self, count: int) -> np.ndarray:
         """Slots in their initial state."""
-        if self.used + count > self.most:
-            raise NoSlots(f"the states of {self.most:,} environments are kept already")
+        if self.used + count > self.limit:
+            raise StatesFull(f"the states of {self.limit:,} environments are kept already")
         while len(self._free) < count:
             self._grow()
         self.used += count
         taken = np.array([self._free.pop() for _ in range(count)])
         for name, value in self._initial.items():
-            self._kept[name][taken] = value
+            self._state_arrays[name][taken] = value
         return taken
 
-    def give_back(self, slots: np.ndarray) -> None:
+    def free(self, slots: np.ndarray) -> None:
         """Nobody needs them any more."""
         self.used -= len(slots)
         self._free.extend(int(slot) for slot in slots)
 
     def _grow(self) -> None:
         size = max(64, 2 * self._size)
-        for schema, arrays in ((self._states, self._kept), (self._answers, self._answered)):
+        for schema, arrays in (
+            (self._state_schema, self._state_arrays),
+            (self._answer_schema, self._answer_arrays),
+        ):
             for one in schema.fields:
                 larger = np.zeros((size, *(n or 0 for n in one.shape)), one.dtype)
                 if self._size:
@@ -110,47 +113,47 @@ class Slots:
         self._free.extend(range(size - 1, self._size - 1, -1))
         self._size = size
 
-    def gather(self, slots: np.ndarray, into: dict[str, np.ndarray], anew: np.ndarray | None) -> None:
-        """Copy the states of these slots; the initial ones where `anew` is true."""
+    def gather(self, slots: np.ndarray, into: dict[str, np.ndarray], reset: np.ndarray | None) -> None:
+        """Copy the states of these slots; the initial ones where `reset` is true."""
         for name, target in into.items():
-            np.take(self._kept[name], slots, axis=0, out=target, mode="clip")
-            if anew is not None:
-                target[anew] = self._initial[name]
+            np.take(self._state_arrays[name], slots, axis=0, out=target, mode="clip")
+            if reset is not None:
+                target[reset] = self._initial[name]
 
     def store(
         self, slots: np.ndarray, states: Mapping[str, np.ndarray], answers: Mapping[str, np.ndarray]
     ) -> None:
         """Keep the states for the next request, and the answers for one that is sent again."""
         for name, value in states.items():
-            self._kept[name][slots] = value
+            self._state_arrays[name][slots] = value
         for name, value in answers.items():
-            self._answered[name][slots] = value
+            self._answer_arrays[name][slots] = value
 
     def answers(self, slots: np.ndarray) -> dict[str, np.ndarray]:
         """The last answers of these slots."""
-        return {name: array[slots] for name, array in self._answered.items()}
+        return {name: array[slots] for name, array in self._answer_arrays.items()}
 
 
-class Clients:
+class ClientRegistry:
     """All clients by name."""
 
-    def __init__(self, slots: Slots | None) -> None:
+    def __init__(self, slots: RecurrentStates | None) -> None:
         self._slots = slots
-        self._by_name: dict[str, Client] = {}
+        self._by_name: dict[str, ClientRecord] = {}
         self.connected = 0
 
-    def meet(self, name: str, incarnation: int) -> Client:
+    def connect(self, name: str, incarnation: int) -> ClientRecord:
         """The client of a new connection: as it was, if it is the same process."""
         client = self._by_name.get(name)
         if client is None or client.incarnation != incarnation:
             if client is not None:
                 self._forget(client)
-            client = self._by_name[name] = Client(name, incarnation)
+            client = self._by_name[name] = ClientRecord(name, incarnation)
         client.gone_since = 0.0
         self.connected += 1
         return client
 
-    def lost(self, client: Client) -> None:
+    def disconnect(self, client: ClientRecord) -> None:
         """Its connection is gone."""
         self.connected -= 1
         client.gone_since = time.monotonic()
@@ -158,23 +161,23 @@ class Clients:
         if not any(lane.slots is not None for lane in client.lanes.values()):
             self._forget(client)
 
-    def make_room(self) -> bool:
+    def evict_disconnected(self) -> bool:
         """Forget the one that has been gone for longest; whether there was one."""
         gone = [one for one in self._by_name.values() if one.gone_since]
         if gone:
             self._forget(min(gone, key=lambda one: one.gone_since))
         return bool(gone)
 
-    def sweep(self) -> None:
+    def expire(self) -> None:
         """Forget those who did not come back."""
-        before = time.monotonic() - KEPT
+        before = time.monotonic() - KEEP_SECONDS
         for client in [one for one in self._by_name.values() if 0 < one.gone_since < before]:
             self._forget(client)
 
-    def _forget(self, client: Client) -> None:
+    def _forget(self, client: ClientRecord) -> None:
         if self._by_name.get(client.name) is client:
             del self._by_name[client.name]
         for lane in client.lanes.values():
             if lane.slots is not None and self._slots is not None:
-                self._slots.give_back(lane.slots)
+                self._slots.free(lane.slots)
                 lane.slots = None

@@ -15,20 +15,20 @@ from callsheet.runtime.link.protocol import MAX_MAPPED_BYTES, Natural, decode
 
 SERVICE: Final = "policy"
 
-ASK: Final = 1
+REQUEST: Final = 1
 """Its body: the lane in one byte, then nothing, or one byte for each environment: whether it begins anew."""
 ANSWER: Final = 2
 FAILURE: Final = 3
 """Its body: the lane, then what went wrong."""
 
-MOST_LANES: Final = 8
-LANES: Final = tuple(bytes([number]) for number in range(MOST_LANES))
-LONGEST_TEXT: Final = 2000
-LARGEST_REQUEST: Final = MAX_MAPPED_BYTES // (2 * MOST_LANES)
+MAX_LANES: Final = 8
+LANES: Final = tuple(bytes([number]) for number in range(MAX_LANES))
+MAX_TEXT_BYTES: Final = 2000
+MAX_REQUEST_BYTES: Final = MAX_MAPPED_BYTES // (2 * MAX_LANES)
 """Bytes of a request or an answer: a peer maps so many of them."""
 
 
-class Terms(msgspec.Struct, array_like=True):
+class ServerInfo(msgspec.Struct, array_like=True):
     """What a server says about itself in the welcome."""
 
     incarnation: Natural
@@ -38,10 +38,10 @@ class Terms(msgspec.Struct, array_like=True):
     """Environments that one request may have."""
 
 
-_TERMS = msgspec.msgpack.Decoder(Terms)
+_TERMS = msgspec.msgpack.Decoder(ServerInfo)
 encode = msgspec.msgpack.Encoder().encode
 
 
-def decode_terms(body: bytes) -> Terms:
+def decode_server_info(body: bytes) -> ServerInfo:
     """A server's terms."""
     return decode(_TERMS, body, "terms")

@@ -21,8 +21,14 @@ from callsheet.runtime.link.listener import Listener
 from callsheet.runtime.link.peer import Peer
 from callsheet.runtime.link.protocol import BadMessage, Header, Hello
 from callsheet.runtime.policy import protocol
-from callsheet.runtime.policy.batch import Batch, Request, checked
-from callsheet.runtime.policy.client_states import Client, Clients, Lane, NoSlots, Slots
+from callsheet.runtime.policy.batch import Request, RequestBatch, check_output
+from callsheet.runtime.policy.client_states import (
+    ClientRecord,
+    ClientRegistry,
+    Lane,
+    RecurrentStates,
+    StatesFull,
+)
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline, Stopping
 
@@ -30,7 +36,7 @@ log = logging.getLogger("callsheet.runtime")
 
 
 @dataclass
-class _Counts:
+class _ServerStats:
     requests: int = 0
     """Observations that were answered."""
     messages: int = 0
@@ -81,11 +87,11 @@ class PolicyServer:
         max_batch = limits.integer("max_batch", max_batch, 1)
         for schema, which in ((schema_in, "observations"), (schema_out, "answers")):
             size = schema.layout(max_batch).nbytes
-            if size > protocol.LARGEST_REQUEST:
+            if size > protocol.MAX_REQUEST_BYTES:
                 raise UserError(
                     f"max_batch is {max_batch}, whose {which} have {size:,} bytes, and a message takes "
-                    f"{protocol.LARGEST_REQUEST:,}",
-                    fix=f"choose max_batch={protocol.LARGEST_REQUEST // schema.layout(1).nbytes} or less",
+                    f"{protocol.MAX_REQUEST_BYTES:,}",
+                    fix=f"choose max_batch={protocol.MAX_REQUEST_BYTES // schema.layout(1).nbytes} or less",
                 )
         limits.seconds("max_wait", max_wait, endless="float('inf') to wait until all clients have asked")
         max_failures = limits.integer("max_failures", max_failures, 1)
@@ -95,23 +101,23 @@ class PolicyServer:
         self.incarnation = new_incarnation()
         self._function = function
         self._in, self._out = schema_in, schema_out
-        self._slots = Slots(state, schema_out) if state else None
-        self._clients = Clients(self._slots)
-        self._batch = Batch(max_batch, schema_in, self._slots)
+        self._states = RecurrentStates(state, schema_out) if state else None
+        self._clients = ClientRegistry(self._states)
+        self._batch = RequestBatch(max_batch, schema_in, self._states)
         self._waiting: deque[Frame] = deque()
-        self._asking: set[Peer] = set()
-        self._counts = _Counts()
+        self._waiting_peers: set[Peer] = set()
+        self._counts = _ServerStats()
         self._failures = 0
-        self._noted: set[str] = set()
-        self._swept = time.monotonic()
+        self._logged_failures: set[str] = set()
+        self._expired_at = time.monotonic()
         self._context = context
         self._listener = Listener(
             context,
             endpoint,
-            EndpointHandler(protocol.SERVICE, self._accept, self._gone, lambda: schema_in),
-            window=2 * protocol.MOST_LANES,
+            EndpointHandler(protocol.SERVICE, self._accept, self._on_disconnect, lambda: schema_in),
+            window=2 * protocol.MAX_LANES,
         )
-        metrics = context.measuring.follow("PolicyServer", endpoint, self.counts)
+        metrics = context.data_plane_metrics.track("PolicyServer", endpoint, self.counts)
         self._batch_size, self._wait_seconds = metrics.batch_size, metrics.wait_seconds
         self._call_seconds = metrics.call_seconds
 
@@ -135,21 +141,21 @@ class PolicyServer:
                 self._answer_batch()
             finally:
                 self._batch.clear()
-                self._asking.clear()
-        self._sweep()
+                self._waiting_peers.clear()
+        self._expire_clients()
         return rows
 
     def _gather(self, deadline: Deadline) -> None:
         """Fill the batch until it is time to answer it."""
         batch, waiting = self._batch, self._waiting
         while True:
-            later = [frame for frame in waiting if not self._take(frame)]
+            deferred = [frame for frame in waiting if not self._add_request(frame)]
             waiting.clear()
-            waiting.extend(later)
+            waiting.extend(deferred)
             if batch.rows:
                 left = batch.begun + self.max_wait - time.monotonic()
-                everyone = len(self._asking) >= self._clients.connected
-                if later or everyone or left <= 0 or batch.rows >= batch.most:
+                everyone = len(self._waiting_peers) >= self._clients.connected
+                if deferred or everyone or left <= 0 or batch.rows >= batch.most:
                     return
             elif deadline.passed:
                 return
@@ -157,21 +163,23 @@ class PolicyServer:
                 left = deadline.left()
             waiting.extend(self._listener.poll(left))
 
-    def _take(self, frame: Frame) -> bool:
+    def _add_request(self, frame: Frame) -> bool:
         """Add a request to the batch, or say no to it; False when it must wait for the next batch."""
         peer, header, batch = frame.peer, frame.header, self._batch
         if not peer.alive:
             return True  # the client sends it again with its next connection
         try:
-            number, anew = _about(header)
+            number, reset = _parse_request(header)
             if header.count > batch.most:
-                self._say_no(frame, number, f"{header.count} observations, and a batch takes {batch.most}")
+                self._send_failure(
+                    frame, number, f"{header.count} observations, and a batch takes {batch.most}"
+                )
                 return True
-            client = peer.state or self._meet(peer)
+            client = peer.state or self._connect_client(peer)
             lane = client.lane(number)
-            if self._slots is not None:
+            if self._states is not None:
                 if header.sequence <= lane.sequence:
-                    self._answer_again(frame, lane, number)
+                    self._repeat_answer(frame, lane, number)
                     return True
                 if lane.busy:
                     return False
@@ -181,27 +189,27 @@ class PolicyServer:
         except BadMessage as error:
             self._listener.protocol_error(peer, str(error))
             return True
-        if self._slots is not None:
-            no = self._no_slots(lane, number, header.count)
-            if no:
-                self._say_no(frame, number, no)
+        if self._states is not None:
+            problem = self._assign_states(lane, number, header.count)
+            if problem:
+                self._send_failure(frame, number, problem)
                 return True
             lane.busy = True
-        self._asking.add(peer)
-        batch.add(Request(frame, lane, number, batch.rows, header.count), arrays, anew)
+        self._waiting_peers.add(peer)
+        batch.add(Request(frame, lane, number, batch.rows, header.count), arrays, reset)
         return True
 
-    def _meet(self, peer: Peer) -> Client:
-        peer.state = client = self._clients.meet(peer.name, peer.incarnation)
+    def _connect_client(self, peer: Peer) -> ClientRecord:
+        peer.state = client = self._clients.connect(peer.name, peer.incarnation)
         return client
 
-    def _no_slots(self, lane: Lane, number: int, count: int) -> str:
+    def _assign_states(self, lane: Lane, number: int, count: int) -> str:
         """Have slots for a lane's environments, or say why not."""
-        while lane.slots is None and self._slots is not None:
+        while lane.slots is None and self._states is not None:
             try:
-                lane.slots = self._slots.take(count)
-            except NoSlots as error:
-                if not self._clients.make_room():
+                lane.slots = self._states.allocate(count)
+            except StatesFull as error:
+                if not self._clients.evict_disconnected():
                     return str(error)
         if lane.slots is not None and len(lane.slots) != count:
             return f"lane {number} has {len(lane.slots)} environments, and this request {count}"
@@ -212,23 +220,23 @@ class PolicyServer:
         begun = time.monotonic()
         try:
             answers, states = self._call()
-            version = limits.integer("version", self.version, 0, limits.LARGEST_VERSION)
+            version = limits.integer("version", self.version, 0, limits.MAX_VERSION)
         except Stopping:
             raise
         except Exception as error:
             self._failures += 1
             why = f"{type(error).__name__}: {error}"
-            if why not in self._noted and len(self._noted) < 100:
-                self._noted.add(why)
+            if why not in self._logged_failures and len(self._logged_failures) < 100:
+                self._logged_failures.add(why)
                 log.exception("the policy failed; those who asked are told so")
-            self._failed(error, why)
+            self._report_failure(error, why)
             return
         self._call_seconds.observe(time.monotonic() - begun)
         self._wait_seconds.observe(begun - batch.begun, len(batch.requests))
         self._batch_size.observe(batch.rows)
         self._failures = 0
-        if self._slots is not None:
-            self._slots.store(batch.slots, states, answers)
+        if self._states is not None:
+            self._states.store(batch.slots, states, answers)
         counts = self._counts
         counts.batches += 1
         counts.messages += len(batch.requests)
@@ -240,16 +248,16 @@ class PolicyServer:
 
     def _call(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         batch = self._batch
-        if self._slots is None:
-            return checked(self._function(batch.observations), self._out, batch.rows, "answers"), {}
+        if self._states is None:
+            return check_output(self._function(batch.observations), self._out, batch.rows, "answers"), {}
         found = self._function(batch.observations, batch.states())
         if not isinstance(found, tuple) or len(found) != 2:
             raise UserError(
                 f"the policy returned {type(found).__name__}",
                 fix="with a state it returns two dictionaries: answers, states",
             )
-        answers = checked(found[0], self._out, batch.rows, "answers")
-        return answers, checked(found[1], self._slots.schema, batch.rows, "states")
+        answers = check_output(found[0], self._out, batch.rows, "answers")
+        return answers, check_output(found[1], self._states.schema, batch.rows, "states")
 
     def _answer(
         self,
@@ -277,25 +285,25 @@ class PolicyServer:
         )
         peer.send(header, block, layout.nbytes)
 
-    def _answer_again(self, frame: Frame, lane: Lane, number: int) -> None:
+    def _repeat_answer(self, frame: Frame, lane: Lane, number: int) -> None:
         """A request that was answered before, when the answer was lost with the connection."""
-        if frame.header.sequence == lane.sequence and lane.slots is not None and self._slots is not None:
+        if frame.header.sequence == lane.sequence and lane.slots is not None and self._states is not None:
             self._counts.answered_again += 1
-            self._answer(frame, number, self._slots.answers(lane.slots), 0, len(lane.slots), lane.version)
+            self._answer(frame, number, self._states.answers(lane.slots), 0, len(lane.slots), lane.version)
         else:
             frame.release()  # the client gave it up long ago
 
-    def _say_no(self, frame: Frame, number: int, why: str) -> None:
+    def _send_failure(self, frame: Frame, number: int, why: str) -> None:
         frame.release()
-        text = why.encode()[: protocol.LONGEST_TEXT]
+        text = why.encode()[: protocol.MAX_TEXT_BYTES]
         frame.peer.send(
             Header(protocol.FAILURE, sequence=frame.header.sequence, body=protocol.LANES[number] + text)
         )
 
-    def _failed(self, error: Exception, why: str) -> None:
+    def _report_failure(self, error: Exception, why: str) -> None:
         self._counts.failures += 1
         for request in self._batch.requests:
-            self._say_no(request.frame, request.number, why)
+            self._send_failure(request.frame, request.number, why)
         if self._failures >= self.max_failures:
             self._listener.flush_releases()
             raise error
@@ -304,24 +312,24 @@ class PolicyServer:
         if schema is None or schema.hash != self._in.hash:
             difference = self._in.difference(schema) if schema else "it sends none"
             raise RefuseLink(f"its observations are not those of the policy: {difference}", schema=self._in)
-        return protocol.encode(protocol.Terms(self.incarnation, self._out.encoded, self._batch.most))
+        return protocol.encode(protocol.ServerInfo(self.incarnation, self._out.encoded, self._batch.most))
 
-    def _gone(self, peer: Peer) -> None:
+    def _on_disconnect(self, peer: Peer) -> None:
         if peer.state is not None:
-            self._clients.lost(peer.state)
+            self._clients.disconnect(peer.state)
 
-    def _sweep(self) -> None:
+    def _expire_clients(self) -> None:
         now = time.monotonic()
-        if now - self._swept > 1:
-            self._swept = now
-            self._clients.sweep()
+        if now - self._expired_at > 1:
+            self._expired_at = now
+            self._clients.expire()
 
     def counts(self) -> dict[str, float]:
         """Numbers for the metrics."""
         return {
             **asdict(self._counts),
             "clients": len(self._listener.peers),
-            "states": self._slots.used if self._slots else 0,
+            "states": self._states.used if self._states else 0,
             "waiting": len(self._waiting),
             "version": self.version,
             "refused": self._listener.counts.refused,
@@ -330,7 +338,7 @@ class PolicyServer:
     def close(self) -> None:
         """Stop answering. Clients wait for the next server."""
         self._listener.close()
-        self._context.measuring.ended(self.counts)
+        self._context.data_plane_metrics.untrack(self.counts)
 
     def __enter__(self) -> PolicyServer:
         return self
@@ -341,12 +349,12 @@ class PolicyServer:
         self.close()
 
 
-def _about(header: Header) -> tuple[int, bytes]:
+def _parse_request(header: Header) -> tuple[int, bytes]:
     """The lane of a request, and which environments begin anew."""
     body = header.body
-    if header.verb != protocol.ASK or not body:
+    if header.verb != protocol.REQUEST or not body:
         raise BadMessage(f"the word {header.verb} with {len(body)} bytes")
-    number, anew = body[0], body[1:]
-    if number >= protocol.MOST_LANES or header.count < 1 or (anew and len(anew) != header.count):
-        raise BadMessage(f"a request of {header.count} observations in lane {number}, {len(anew)} marks")
-    return number, anew
+    number, reset = body[0], body[1:]
+    if number >= protocol.MAX_LANES or header.count < 1 or (reset and len(reset) != header.count):
+        raise BadMessage(f"a request of {header.count} observations in lane {number}, {len(reset)} marks")
+    return number, reset

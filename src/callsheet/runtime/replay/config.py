@@ -10,7 +10,7 @@ import numpy as np
 from callsheet.errors import UserError, did_you_mean
 from callsheet.runtime import limits
 from callsheet.runtime.limits import memory_limit
-from callsheet.runtime.replay.server.rate_limiter import Limiter
+from callsheet.runtime.replay.server.rate_limiter import RateLimiter
 from callsheet.runtime.schema import Field, Schema
 
 Kind = Literal["uniform", "prioritized", "fifo"]
@@ -71,13 +71,13 @@ class Table:
         if self.schema is not None:
             self.capacity(self.schema)
 
-    def limiter(self) -> Limiter:
+    def limiter(self) -> RateLimiter:
         """A limiter that has counted nothing yet."""
         ratio = self.samples_per_insert
         if ratio is None:
-            return Limiter(self.min_size)
+            return RateLimiter(self.min_size)
         usual = max(ratio, 0.1 * ratio * self.min_size)
-        return Limiter(self.min_size, ratio, usual if self.tolerance is None else self.tolerance)
+        return RateLimiter(self.min_size, ratio, usual if self.tolerance is None else self.tolerance)
 
     def capacity(self, schema: Schema) -> int:
         """Items of this schema that it can hold."""

@@ -22,31 +22,31 @@ SAMPLE: Final = 11
 """Client: wants `count` items. Server: here they are. `sequence` is the client's number of the request."""
 UPDATE: Final = 12
 """Client: new priorities for `count` keys, both in the body."""
-STORE: Final = 13
+REQUEST_SNAPSHOT: Final = 13
 """Client: a snapshot with its items up to `sequence` would help: it waits for that, or its memory runs full."""
 STATE: Final = 14
 """Server: how the table is, and what this client waits for. Client: wants to be told; everything before is done then."""
 
-MOST_SAMPLED: Final = 1 << 16
+MAX_SAMPLE_ITEMS: Final = 1 << 16
 """Items in one sample."""
-LARGEST_SAMPLE: Final = MAX_PAYLOAD_BYTES // 2
+MAX_SAMPLE_BYTES: Final = MAX_PAYLOAD_BYTES // 2
 """Bytes of their arrays."""
-MOST_UPDATED: Final = 2048
+MAX_UPDATES: Final = 2048
 """Priorities in one message: a few of them must fit into a socket's buffer."""
-MOST_ASKED: Final = 64
+MAX_REQUESTS: Final = 64
 """Requests of one client that wait."""
 
 POSITION_BITS: Final = 48
-LIFE_BITS: Final = 8
+EPOCH_BITS: Final = 8
 """A key holds an item's position, the life of its server, and its shard's number in the upper bits."""
 
-LARGEST_PRIORITY: Final = 1e30
+MAX_PRIORITY: Final = 1e30
 """So that sums of its powers stay finite."""
 
 _ENCODER = msgspec.msgpack.Encoder()
 
 
-class Want(msgspec.Struct, array_like=True):
+class TableRequest(msgspec.Struct, array_like=True):
     """In the hello: what for, and which table."""
 
     purpose: Text
@@ -54,11 +54,11 @@ class Want(msgspec.Struct, array_like=True):
     table: Text
 
 
-class State(msgspec.Struct, array_like=True):
+class TableState(msgspec.Struct, array_like=True):
     """How a table is."""
 
     size: Natural
-    mass: float
+    total_weight: float
     """How much there is to draw from: shards are sampled in proportion."""
     waiting: str = ""
     """What the client's inserts or samples wait for."""
@@ -68,12 +68,12 @@ class State(msgspec.Struct, array_like=True):
     """Items that it can hold, once that is known."""
     queue: bool = False
     """Whether items are gone once they were sampled."""
-    open: bool = False
+    sampling_open: bool = False
     """Whether there are enough items to be sampled."""
 
 
-_WANT = msgspec.msgpack.Decoder(Want)
-_STATE = msgspec.msgpack.Decoder(State)
+_WANT = msgspec.msgpack.Decoder(TableRequest)
+_STATE = msgspec.msgpack.Decoder(TableState)
 
 
 def encode(message: object) -> bytes:
@@ -81,12 +81,12 @@ def encode(message: object) -> bytes:
     return _ENCODER.encode(message)
 
 
-def want_of(body: bytes) -> Want:
+def decode_table_request(body: bytes) -> TableRequest:
     """What a hello wants."""
     return decode(_WANT, body, "a body")
 
 
-def state_of(body: bytes) -> State:
+def decode_table_state(body: bytes) -> TableState:
     """How the table is."""
     return decode(_STATE, body, "a body")
 
@@ -96,13 +96,13 @@ def encode_update(keys: NDArray[np.uint64], priorities: NDArray[np.float32]) -> 
     return keys.tobytes() + priorities.tobytes()
 
 
-def update_of(body: bytes, count: int) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
+def decode_update(body: bytes, count: int) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
     """Keys and priorities of an update."""
-    if not 0 <= count <= MOST_UPDATED or len(body) != 12 * count:
+    if not 0 <= count <= MAX_UPDATES or len(body) != 12 * count:
         raise BadMessage(f"an update of {count} priorities in {len(body)} bytes")
     keys = np.frombuffer(body, "<u8", count)
     priorities = np.frombuffer(body, "<f4", count, 8 * count)
-    if not ((priorities >= 0) & (priorities <= LARGEST_PRIORITY)).all():
+    if not ((priorities >= 0) & (priorities <= MAX_PRIORITY)).all():
         raise BadMessage("a priority that is negative, too large or no number")
     return keys, priorities
 
@@ -110,8 +110,8 @@ def update_of(body: bytes, count: int) -> tuple[NDArray[np.uint64], NDArray[np.f
 def check_priorities(priorities: NDArray[np.float32]) -> None:
     """Of inserted items; one that is no number stands for the largest so far."""
     if len(priorities) == 1:
-        wrong = priorities.item() < 0 or priorities.item() > LARGEST_PRIORITY
+        wrong = priorities.item() < 0 or priorities.item() > MAX_PRIORITY
     else:
-        wrong = bool(((priorities < 0) | (priorities > LARGEST_PRIORITY)).any())
+        wrong = bool(((priorities < 0) | (priorities > MAX_PRIORITY)).any())
     if wrong:
         raise BadMessage("a priority that is negative or too large")

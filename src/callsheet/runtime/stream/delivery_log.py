@@ -1,8 +1,8 @@
-"""Who sent what, up to where: duplicates are known by it, and a restarted receiver goes on from it.
+"""What a receiver has got from whom: to recognize duplicates, and to resume after a restart.
 
-A sender is known by its name, which a restart keeps, and by its incarnation, which a restart changes. Each incarnation
-numbers its items from 1. Three marks are kept for it: what was *taken* into this process, what was *read* by the
-user's program, and what is *durable*.
+A sender is identified by its name, which survives a restart, and by its incarnation, which does not. Each incarnation
+numbers its items from 1. For each one the log stores which item was *received* by this process, *consumed* by the
+user's program, and made *durable* last.
 """
 
 from __future__ import annotations
@@ -15,161 +15,160 @@ import msgspec
 from callsheet.errors import UserError
 from callsheet.runtime.link.protocol import MAX_INTEGER, Natural, decode
 
-MOST_INCARNATIONS = 16
-"""Starts of one sender that are remembered."""
-MOST_SENDERS = 1 << 16
-"""Names that are remembered. Beyond that those are forgotten that have gone first: they may send again what was taken."""
-LARGEST = (1 << 62) - 1
-"""Of a sequence or a version."""
+MAX_INCARNATIONS = 16
+"""Incarnations remembered per sender."""
+MAX_SENDERS = 1 << 16
+"""Senders remembered. Beyond that, disconnected ones are forgotten first: they may resend what was received."""
+MAX_SEQUENCE = (1 << 62) - 1
+"""The largest sequence number or version."""
 
 Cursor = dict[str, list[list[int]]]
-"""For each sender `[incarnation, sequence]` of each of its latest starts. It can be stored as JSON."""
+"""For each sender, `[incarnation, sequence]` of its latest incarnations. Can be stored as JSON."""
 
 
-class Marks(msgspec.Struct, array_like=True):
+class Acknowledgement(msgspec.Struct, array_like=True):
     """What a receiver tells a sender about its items."""
 
-    taken: Natural = 0
-    """The last item of this start of the sender that need not be sent again: what is here and not read may still be dropped."""
+    consumed: Natural = 0
+    """The last item of this incarnation that need not be resent; received but unread items may still be dropped."""
     durable: tuple[tuple[Natural, Natural], ...] = ()
-    """The last durable item of this and of earlier starts: incarnation, sequence."""
+    """The last durable item of this and earlier incarnations: (incarnation, sequence) each."""
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(Marks)
+_DECODER = msgspec.msgpack.Decoder(Acknowledgement)
 
 
-def marks_of(body: bytes) -> Marks:
-    """The marks in a message."""
-    return decode(_DECODER, body, "marks") if body else Marks()
+def decode_acknowledgement(body: bytes) -> Acknowledgement:
+    """Decode an acknowledgement; an empty body acknowledges nothing."""
+    return decode(_DECODER, body, "an acknowledgement") if body else Acknowledgement()
 
 
 @dataclass(slots=True)
-class Track:
-    """One start of one sender."""
+class Progress:
+    """How far the items of one incarnation of a sender have come, as sequence numbers."""
 
     incarnation: int
-    taken: int = 0
-    read: int = 0
+    received: int = 0
+    consumed: int = 0
     durable: int = 0
 
 
 @dataclass(slots=True)
 class Sender:
-    """One sender, with its latest starts."""
+    """One sender and its latest incarnations."""
 
     name: str
     number: int
-    """In the order in which they were first heard of."""
-    tracks: dict[int, Track] = field(default_factory=dict)
-    here: bool = False
-    """Whether it is connected."""
+    """Index in `DeliveryLog.names`."""
+    incarnations: dict[int, Progress] = field(default_factory=dict)
+    connected: bool = False
 
-    def track(self, incarnation: int) -> Track:
-        """Of one of its starts."""
-        found = self.tracks.get(incarnation)
-        if found is None:
-            while len(self.tracks) >= MOST_INCARNATIONS:
-                del self.tracks[next(iter(self.tracks))]
-            found = self.tracks[incarnation] = Track(incarnation)
-        return found
+    def progress(self, incarnation: int) -> Progress:
+        """The progress of one incarnation."""
+        progress = self.incarnations.get(incarnation)
+        if progress is None:
+            while len(self.incarnations) >= MAX_INCARNATIONS:
+                del self.incarnations[next(iter(self.incarnations))]
+            progress = self.incarnations[incarnation] = Progress(incarnation)
+        return progress
 
-    def marks(self, incarnation: int) -> bytes:
-        """What to tell this start of it."""
-        mine = self.tracks.get(incarnation)
-        durable = tuple((one.incarnation, one.durable) for one in self.tracks.values() if one.durable)
-        return _ENCODER.encode(Marks(mine.read if mine else 0, durable))
+    def acknowledgement(self, incarnation: int) -> bytes:
+        """What to tell this incarnation."""
+        current = self.incarnations.get(incarnation)
+        durable = tuple((one.incarnation, one.durable) for one in self.incarnations.values() if one.durable)
+        return _ENCODER.encode(Acknowledgement(current.consumed if current else 0, durable))
 
 
-class Ledger:
-    """All senders that a receiver has heard of."""
+class DeliveryLog:
+    """What a receiver has got from each of its senders."""
 
     def __init__(self, cursor: Mapping[str, Sequence[Sequence[int]]] | None = None) -> None:
         self._senders: dict[str, Sender] = {}
         self._names: list[str] = []
-        self._unused: list[int] = []
-        for name, incarnation, sequence in _entries(cursor or {}):
+        self._free_numbers: list[int] = []
+        for name, incarnation, sequence in _cursor_entries(cursor or {}):
             sender = self.sender(name)
-            sender.here = False
-            track = sender.track(incarnation)
-            track.taken = track.read = track.durable = sequence
+            sender.connected = False
+            progress = sender.progress(incarnation)
+            progress.received = progress.consumed = progress.durable = sequence
 
     @property
     def names(self) -> list[str]:
-        """By their numbers."""
+        """The senders' names, by number."""
         return list(self._names)
 
     def sender(self, name: str) -> Sender:
-        """The sender of this name, which is connected."""
-        found = self._senders.get(name)
-        if found is None:
-            if len(self._senders) >= MOST_SENDERS:
-                self._forget(next((one for one in self._senders.values() if not one.here), None))
-            number = self._unused.pop() if self._unused else len(self._names)
-            self._names[number : number + 1] = [name]
-            found = self._senders[name] = Sender(name, number)
-        found.here = True
-        return found
-
-    def track(self, name: str, incarnation: int) -> Track | None:
-        """One start of a sender, if anything has come from it."""
+        """The sender of this name, now connected."""
         sender = self._senders.get(name)
-        return sender.tracks.get(incarnation) if sender else None
+        if sender is None:
+            if len(self._senders) >= MAX_SENDERS:
+                self._forget(next((one for one in self._senders.values() if not one.connected), None))
+            number = self._free_numbers.pop() if self._free_numbers else len(self._names)
+            self._names[number : number + 1] = [name]
+            sender = self._senders[name] = Sender(name, number)
+        sender.connected = True
+        return sender
 
-    def left(self, name: str) -> None:
-        """A sender is no longer connected; one of which nothing was taken is not remembered."""
+    def progress(self, name: str, incarnation: int) -> Progress | None:
+        """The progress of one incarnation, if anything has arrived from it."""
+        sender = self._senders.get(name)
+        return sender.incarnations.get(incarnation) if sender else None
+
+    def on_disconnect(self, name: str) -> None:
+        """A sender has disconnected; forget it if nothing was received from it."""
         sender = self._senders.get(name)
         if sender is not None:
-            sender.here = False
-            if not any(track.taken for track in sender.tracks.values()):
+            sender.connected = False
+            if not any(progress.received for progress in sender.incarnations.values()):
                 self._forget(sender)
 
     def _forget(self, sender: Sender | None) -> None:
         sender = sender or next(iter(self._senders.values()))
         del self._senders[sender.name]
         self._names[sender.number] = ""
-        self._unused.append(sender.number)
+        self._free_numbers.append(sender.number)
 
-    def marks(self, name: str, incarnation: int) -> bytes:
-        """What to tell a sender about its items; one that has sent none yet is not remembered for it."""
-        found = self._senders.get(name)
-        return found.marks(incarnation) if found else b""
+    def acknowledgement(self, name: str, incarnation: int) -> bytes:
+        """What to tell a sender. Asking does not create an entry for an unknown sender."""
+        sender = self._senders.get(name)
+        return sender.acknowledgement(incarnation) if sender else b""
 
     def cursor(self) -> Cursor:
-        """What was read so far."""
-        found = {
-            name: [[one.incarnation, one.read] for one in sender.tracks.values() if one.read]
+        """What was consumed so far."""
+        consumed = {
+            name: [[one.incarnation, one.consumed] for one in sender.incarnations.values() if one.consumed]
             for name, sender in self._senders.items()
         }
-        return {name: marks for name, marks in found.items() if marks}
+        return {name: pairs for name, pairs in consumed.items() if pairs}
 
-    def durable(self, cursor: Mapping[str, Sequence[Sequence[int]]]) -> set[str]:
-        """All that a cursor covers is durable; names of those to whom that is news."""
-        news = set()
-        for name, incarnation, sequence in _entries(cursor):
-            track = self.track(name, incarnation)
-            if track is None or sequence <= track.durable:
+    def mark_durable(self, cursor: Mapping[str, Sequence[Sequence[int]]]) -> set[str]:
+        """Everything the cursor covers is durable; return the names of the senders to notify."""
+        notify = set()
+        for name, incarnation, sequence in _cursor_entries(cursor):
+            progress = self.progress(name, incarnation)
+            if progress is None or sequence <= progress.durable:
                 continue
-            if sequence > track.read:
+            if sequence > progress.consumed:
                 raise UserError(
-                    f"the cursor says that {name} was read up to {sequence}, and it was up to {track.read}",
-                    fix="pass a cursor of this reader, as its cursor() gave it",
+                    f"the cursor says that {name} was read up to {sequence}, but it was read up to {progress.consumed}",
+                    fix="pass a cursor that this reader's cursor() returned",
                 )
-            track.durable = sequence
-            news.add(name)
-        return news
+            progress.durable = sequence
+            notify.add(name)
+        return notify
 
 
-def _entries(cursor: Mapping[str, Sequence[Sequence[int]]]) -> Iterator[tuple[str, int, int]]:
+def _cursor_entries(cursor: Mapping[str, Sequence[Sequence[int]]]) -> Iterator[tuple[str, int, int]]:
     try:
-        for name, marks in cursor.items():
-            for incarnation, sequence in marks:
-                found = int(incarnation), int(sequence)
-                if not all(0 <= number <= MAX_INTEGER for number in found):
-                    raise ValueError(found)
-                yield str(name), *found
+        for name, pairs in cursor.items():
+            for incarnation, sequence in pairs:
+                numbers = int(incarnation), int(sequence)
+                if not all(0 <= number <= MAX_INTEGER for number in numbers):
+                    raise ValueError(numbers)
+                yield str(name), *numbers
     except (TypeError, ValueError, AttributeError, OverflowError):
         raise UserError(
-            "this is not a cursor: it maps names of writers to [incarnation, sequence] pairs",
-            fix="store what cursor() gives, and pass just that",
+            "not a cursor: it must map writers' names to [incarnation, sequence] pairs",
+            fix="store what cursor() returns, and pass exactly that",
         ) from None

@@ -17,10 +17,10 @@ from callsheet.runtime.link import protocol as m
 from callsheet.runtime.link.link import TimedOut
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
-from callsheet.runtime.stream.delivery_log import LARGEST, Marks, marks_of
-from callsheet.runtime.stream.packing import Slots
-from callsheet.runtime.stream.retransmit_buffer import Chunk, Ring
-from callsheet.runtime.stream.sender import Lane
+from callsheet.runtime.stream.delivery_log import MAX_SEQUENCE, Acknowledgement, decode_acknowledgement
+from callsheet.runtime.stream.packing import ItemViews
+from callsheet.runtime.stream.retransmit_buffer import Chunk, RetransmitBuffer
+from callsheet.runtime.stream.sender import StreamSender
 
 log = logging.getLogger("callsheet.runtime")
 _SAY_AFTER = 5.0
@@ -29,7 +29,7 @@ _ALONE = 5.0
 """Seconds that a process which stops looks for a receiver that is gone, when nobody said for how long."""
 
 
-class DurableLane(Lane):
+class DurableSender(StreamSender):
     """Frames are made in a ring of memory, sent from there, and stay there until they are durable."""
 
     def __init__(
@@ -46,7 +46,7 @@ class DurableLane(Lane):
     ) -> None:
         keep = limits.integer("keep", keep, 1)
         try:
-            self._ring = Ring(keep)
+            self._buffer = RetransmitBuffer(keep)
         except (OSError, OverflowError):
             raise UserError(
                 f"keep is {keep:,} bytes, which this machine cannot give", fix="keep fewer bytes"
@@ -61,7 +61,7 @@ class DurableLane(Lane):
     @property
     def kept(self) -> int:
         """Bytes that are not durable yet."""
-        return self._ring.used
+        return self._buffer.used
 
     def counts(self) -> dict[str, float]:
         """How it is going, in numbers; `kept` are the bytes that are not durable yet."""
@@ -71,37 +71,37 @@ class DurableLane(Lane):
     def fill(self, version: int = 0, timeout: float | None = None) -> Iterator[dict[str, np.ndarray]]:
         """Arrays of one item to be filled; they are put in at the end, unless that is an exception."""
         with self._lock:
-            limits.integer("version", version, 0, LARGEST)
-            packing = self._ready({}, timeout)
+            limits.integer("version", version, 0, MAX_SEQUENCE)
+            packer = self._ready({}, timeout)
         scratch, self._scratch = self._scratch, {}
         if not scratch:
-            memory = memoryview(bytearray(packing.schema.layout(1).nbytes))
-            scratch = {name: array[0] for name, array in packing.schema.layout(1).views(memory).items()}
+            memory = memoryview(bytearray(packer.schema.layout(1).nbytes))
+            scratch = {name: array[0] for name, array in packer.schema.layout(1).views(memory).items()}
         yield scratch
         self.put(scratch, version, timeout)
         self._scratch = scratch
 
     def _frame_bytes(self) -> int:
-        return min(super()._frame_bytes(), self._ring.size // 8)
+        return min(super()._frame_bytes(), self._buffer.size // 8)
 
-    def _learn(self, schema: Schema) -> None:
-        super()._learn(schema)
-        assert self.packing is not None
-        if self.packing.nbytes > self._ring.size:
+    def _set_schema(self, schema: Schema) -> None:
+        super()._set_schema(schema)
+        assert self.packer is not None
+        if self.packer.nbytes > self._buffer.size:
             raise UserError(
-                f"an item has {self.packing.nbytes:,} bytes, and {self._ring.size:,} may be kept",
+                f"an item has {self.packer.nbytes:,} bytes, and {self._buffer.size:,} may be kept",
                 fix="let the writer keep more: keep=bytes",
             )
 
-    def _room(self, timeout: float | None) -> Slots:
-        assert self.packing is not None
+    def _open_frame_views(self, timeout: float | None) -> ItemViews:
+        assert self.packer is not None
         deadline, begun, said = Deadline(timeout), time.monotonic(), 0.0
-        while (chunk := None if self._too_far() else self._ring.add(self.packing.nbytes)) is None:
-            self._push()
+        while (chunk := None if self._exceeds_ahead() else self._buffer.add(self.packer.nbytes)) is None:
+            self._send_pending()
             try:
                 self._wait(deadline)
             except TimedOut:
-                if self._too_far():
+                if self._exceeds_ahead():
                     raise
                 raise TimedOut(
                     f"{self.endpoint}: {self.kept:,} bytes are kept until the reader makes them durable",
@@ -116,48 +116,50 @@ class DurableLane(Lane):
                     f"{self.kept:,}",
                 )
         self._chunk = chunk
-        return self.packing.slots(self._ring.view(chunk))
+        return self.packer.views(self._buffer.view(chunk))
 
-    def _too_far(self) -> bool:
-        assert self.packing is not None
-        return self.ahead is not None and self._undelivered() + self.packing.capacity > self.ahead
+    def _exceeds_ahead(self) -> bool:
+        assert self.packer is not None
+        return self.ahead is not None and self._undelivered() + self.packer.capacity > self.ahead
 
-    def _dispatch(self, count: int) -> None:
-        assert self.packing is not None
+    def _send_frame(self, count: int) -> None:
+        assert self.packer is not None
         assert self._chunk is not None
         chunk, self._chunk = self._chunk, None
-        chunk.length = self.packing.close(self._ring.view(chunk), count)
+        chunk.length = self.packer.compact(self._buffer.view(chunk), count)
         chunk.first, chunk.count, chunk.version = self._first, count, self._version
-        self._ring.trim(chunk)
+        self._buffer.trim(chunk)
         self._unsent.append(chunk)
-        self._push()
+        self._send_pending()
 
-    def _push(self) -> None:
-        while self._unsent and self.packing is not None and self.link.shared_memory is not None:
-            block = self.link.try_reserve(self.packing.nbytes)
+    def _send_pending(self) -> None:
+        while self._unsent and self.packer is not None and self.link.shared_memory is not None:
+            block = self.link.try_reserve(self.packer.nbytes)
             if block is None:
                 return
             if not self._unsent:  # it was durable already, as we heard just now
                 self.link.cancel(block)
                 return
             chunk = self._unsent.popleft()
-            block.view[: chunk.length] = self._ring.view(chunk)[: chunk.length]
+            block.view[: chunk.length] = self._buffer.view(chunk)[: chunk.length]
             self.link.post(self._header(chunk.count, chunk.first, chunk.version), block, chunk.length)
 
-    def _up(self, welcome: m.Welcome) -> None:
-        marks = marks_of(welcome.body)
-        self._note(marks)
+    def _on_connect(self, welcome: m.Welcome) -> None:
+        acknowledgement = decode_acknowledgement(welcome.body)
+        self._on_acknowledgement(acknowledgement)
         self.link.discard_in_flight()
-        self._stay_small()
-        self._unsent = deque(chunk for chunk in self._ring.chunks if chunk.count and chunk.last > marks.taken)
+        self._limit_cached_bytes()
+        self._unsent = deque(
+            chunk for chunk in self._buffer.chunks if chunk.count and chunk.last > acknowledgement.consumed
+        )
 
-    def _note(self, marks: Marks) -> None:
-        super()._note(marks)
-        self._ring.drop(self.durable)
+    def _on_acknowledgement(self, acknowledgement: Acknowledgement) -> None:
+        super()._on_acknowledgement(acknowledgement)
+        self._buffer.discard_up_to(self.durable)
         while self._unsent and self._unsent[0].last <= self.durable:
             self._unsent.popleft()
 
-    def _alone(self, timeout: float | None) -> float:
+    def _wait_for_receiver(self, timeout: float | None) -> float:
         """It keeps what others cannot make again: it looks as long as it was told, if it was."""
         return _ALONE if timeout is None else timeout
 
@@ -167,7 +169,7 @@ class DurableLane(Lane):
     def _undelivered(self) -> int:
         return super()._undelivered() + sum(chunk.count for chunk in self._unsent)
 
-    def _give_up(self) -> None:
-        super()._give_up()
+    def _release_resources(self) -> None:
+        super()._release_resources()
         self._unsent.clear()
-        self._ring.close()
+        self._buffer.close()

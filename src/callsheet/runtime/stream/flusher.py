@@ -12,39 +12,39 @@ from typing import Protocol
 
 from callsheet.runtime.stop import Stopping
 
-TICK = 0.001
-_REST = 0.25
-_QUIET = 20
+_TICK = 0.001
+_IDLE_WAIT = 0.25
+_IDLE_AFTER = 20
 """Ticks with nothing to do after which it rests."""
 
 
-class Tended(Protocol):
+class Flushable(Protocol):
     """What is looked after."""
 
-    def tend(self) -> bool:
+    def flush_due(self) -> bool:
         """Do what is due; whether something will be due soon."""
 
     def urgent(self) -> bool:
         """Whether something waits that should not wait long."""
 
-    def fail(self, error: Exception) -> None:
+    def on_flush_error(self, error: Exception) -> None:
         """It cannot be looked after any more."""
 
 
-class Flusher:
+class BackgroundFlusher:
     """Started by the first `wake`."""
 
-    def __init__(self, tended: Tended) -> None:
-        self.resting = True
+    def __init__(self, target: Flushable) -> None:
+        self.idle = True
         """Whether it must be woken."""
-        self._tended = tended
+        self._target = target
         self._event = threading.Event()
         self._ended = False
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
         """There is something to look after."""
-        self.resting = False
+        self.idle = False
         if self._thread is None and not self._ended:
             self._thread = threading.Thread(target=self._run, name="callsheet-flusher", daemon=True)
             self._thread.start()
@@ -58,22 +58,22 @@ class Flusher:
             self._thread.join(5)
 
     def _run(self) -> None:
-        self.resting = False
-        quiet = 0
+        self.idle = False
+        idle_ticks = 0
         try:
             while not self._ended:
-                quiet = 0 if self._tended.tend() else quiet + 1
-                if quiet < _QUIET:
-                    time.sleep(TICK)
+                idle_ticks = 0 if self._target.flush_due() else idle_ticks + 1
+                if idle_ticks < _IDLE_AFTER:
+                    time.sleep(_TICK)
                     continue
-                self.resting = True
-                woken = self._tended.urgent()  # a call may have just missed that it rests
-                woken = woken or self._event.wait(_REST)
+                self.idle = True
+                woken = self._target.urgent()  # a call may have just missed that it rests
+                woken = woken or self._event.wait(_IDLE_WAIT)
                 self._event.clear()
-                self.resting = False
-                quiet = 0 if woken else _QUIET - 1
+                self.idle = False
+                idle_ticks = 0 if woken else _IDLE_AFTER - 1
         except Stopping:
             pass  # whoever closes the sender hands over what is left
         except Exception as error:  # noqa: BLE001 - told to the next call
-            self._tended.fail(error)
-        self.resting = False
+            self._target.on_flush_error(error)
+        self.idle = False

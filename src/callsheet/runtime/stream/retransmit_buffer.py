@@ -14,8 +14,8 @@ from callsheet.runtime.schema import ALIGNMENT
 class Chunk:
     """One frame in the ring."""
 
-    at: int
-    room: int
+    offset: int
+    capacity: int
     length: int = 0
     first: int = 0
     """Sequence of its first item."""
@@ -28,7 +28,7 @@ class Chunk:
         return self.first + self.count - 1
 
 
-class Ring:
+class RetransmitBuffer:
     """Chunks are added at one end and forgotten at the other. Its memory is taken as it is filled, once."""
 
     def __init__(self, size: int) -> None:
@@ -43,37 +43,37 @@ class Ring:
         """Bytes that are kept. Also for other threads, hence the copy: a deque must not change while it is summed up."""
         return sum(chunk.length for chunk in list(self.chunks))
 
-    def add(self, room: int) -> Chunk | None:
+    def add(self, capacity: int) -> Chunk | None:
         """Room for a frame behind the others; None when there is not enough."""
         if not self.chunks:
-            at = 0
+            offset = 0
         else:
-            begin = self.chunks[0].at
+            begin = self.chunks[0].offset
             if self._end > begin:
-                at = self._end if self.size - self._end >= room else 0
-                if at == 0 and room > begin:
+                offset = self._end if self.size - self._end >= capacity else 0
+                if offset == 0 and capacity > begin:
                     return None
             else:
-                at = self._end
-                if begin - at < room:
+                offset = self._end
+                if begin - offset < capacity:
                     return None
-        if room > self.size:
+        if capacity > self.size:
             return None
-        chunk = Chunk(at, room)
-        self._end = at + room
+        chunk = Chunk(offset, capacity)
+        self._end = offset + capacity
         self.chunks.append(chunk)
         return chunk
 
     def trim(self, chunk: Chunk) -> None:
         """The last chunk needs no more than its length."""
-        chunk.room = -(-chunk.length // ALIGNMENT) * ALIGNMENT
-        self._end = chunk.at + chunk.room
+        chunk.capacity = -(-chunk.length // ALIGNMENT) * ALIGNMENT
+        self._end = chunk.offset + chunk.capacity
 
     def view(self, chunk: Chunk) -> memoryview:
         """A chunk's memory."""
-        return self._view[chunk.at : chunk.at + chunk.room]
+        return self._view[chunk.offset : chunk.offset + chunk.capacity]
 
-    def drop(self, sequence: int) -> None:
+    def discard_up_to(self, sequence: int) -> None:
         """Forget the chunks whose items are all up to this sequence."""
         while self.chunks and self.chunks[0].count and self.chunks[0].last <= sequence:
             self.chunks.popleft()

@@ -24,22 +24,22 @@ from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.link import Link, TimedOut
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
-from callsheet.runtime.stream.delivery_log import LARGEST, Marks, marks_of
-from callsheet.runtime.stream.flusher import Flusher
-from callsheet.runtime.stream.packing import FRAME_BYTES, MOST_ITEMS, Packing, Slots
+from callsheet.runtime.stream.delivery_log import MAX_SEQUENCE, Acknowledgement, decode_acknowledgement
+from callsheet.runtime.stream.flusher import BackgroundFlusher
+from callsheet.runtime.stream.packing import FRAME_BYTES, MAX_ITEMS, FramePacker, ItemViews
 
 ITEMS: Final = 1
 """Verb: items of a stream."""
-MARKS: Final = 2
+ACKNOWLEDGE: Final = 2
 """Verb, to the sender: what is durable."""
-_FEW: Final = 4
-_PIECE: Final = 0.5
+_MIN_FRAMES: Final = 4
+_STOP_CHECK_EVERY: Final = 0.5
 """Seconds of a longer wait after which it is looked whether the process was asked to stop meanwhile."""
-_CACHED: Final = 4 << 20
+_MAX_CACHED_BYTES: Final = 4 << 20
 """Bytes on their way through memory beyond which more of them only cost time."""
 
 
-class Lane:
+class StreamSender:
     """Items on their way to one receiver. Calls may come from any thread, one at a time."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Lane:
         """Seconds that calls waited for the receiver."""
         self.lost = 0
         """Items that could not be handed over before the lane was closed."""
-        self.left_alone = False
+        self.receiver_gone_first = False
         """Whether this process was asked to stop and the receiver had gone before: both sides have ended."""
         self.ahead = ahead
         """Items that may be on their way; None: as many as the frames hold."""
@@ -76,29 +76,29 @@ class Lane:
             service,
             address=address,
             blocks=self._window,
-            on_connect=self._up,
+            on_connect=self._on_connect,
             hello_body=self._hello,
-            on_data=self._told,
+            on_data=self._on_data,
         )
-        self.packing: Packing | None = None
+        self.packer: FramePacker | None = None
         self.closed = False
         self._lock = threading.Lock()
-        self._flusher = Flusher(self)
+        self._flusher = BackgroundFlusher(self)
         self._error: Exception | None = None
-        self._slots: Slots | None = None
+        self._views: ItemViews | None = None
         self._count = 0
         self._first = 0
         self._version = 0
-        self._looked_at = 0
+        self._seen_first = 0
         self._block: Block | None = None
-        self._known: dict[int, tuple[memoryview, Slots]] = {}
+        self._views_cache: dict[int, tuple[memoryview, ItemViews]] = {}
         if schema is not None:
-            self._learn(schema)
+            self._set_schema(schema)
 
     def connect(self, timeout: float | None = None) -> None:
         """Have a connection; a receiver that wants other arrays refuses it here."""
         with self._lock:
-            self._alright()
+            self._check_usable()
             self.link.connect(timeout)
 
     def start(self) -> None:
@@ -108,16 +108,16 @@ class Lane:
     def put(self, arrays: Mapping[str, object], version: int = 0, timeout: float | None = None) -> int:
         """Take one item, copied; waits while too much is on its way. Its sequence."""
         with self._lock:
-            if self._slots is None or version != self._version:
-                self._begin(arrays, version, timeout)
-            assert self._slots is not None
-            assert self.packing is not None
-            self.packing.put(self._slots, self._count, arrays)
+            if self._views is None or version != self._version:
+                self._open_frame(arrays, version, timeout)
+            assert self._views is not None
+            assert self.packer is not None
+            self.packer.put(self._views, self._count, arrays)
             count = self._count = self._count + 1
             self.sequence += 1
-            if count == self.packing.capacity or (count == 1 and self._delivered()):
-                self._finish()
-            elif self._flusher.resting:
+            if count == self.packer.capacity or (count == 1 and self._delivered()):
+                self._close_frame()
+            elif self._flusher.idle:
                 self._flusher.wake()
             return self.sequence
 
@@ -125,12 +125,12 @@ class Lane:
     def fill(self, version: int = 0, timeout: float | None = None) -> Iterator[dict[str, np.ndarray]]:
         """Arrays of one item to be filled in place; it is sent at the end, unless that is an exception."""
         with self._lock:
-            version, deadline = limits.integer("version", version, 0, LARGEST), Deadline(timeout)
-            packing = self._ready({}, timeout)
-            self._finish()
-            self._put_away()
-            block = self._reserve(packing.schema.layout(1).nbytes, deadline.timeout)
-        layout = packing.schema.layout(1)
+            version, deadline = limits.integer("version", version, 0, MAX_SEQUENCE), Deadline(timeout)
+            packer = self._ready({}, timeout)
+            self._close_frame()
+            self._discard_open_frame()
+            block = self._reserve(packer.schema.layout(1).nbytes, deadline.timeout)
+        layout = packer.schema.layout(1)
         try:
             yield {name: array[0] for name, array in layout.views(block.view).items()}
         except BaseException:
@@ -138,8 +138,8 @@ class Lane:
                 self.link.cancel(block)
             raise
         with self._lock:
-            self._finish()
-            self._put_away()
+            self._close_frame()
+            self._discard_open_frame()
             self.sequence += 1
             self.link.post(self._header(1, self.sequence, version), block, layout.nbytes)
 
@@ -147,14 +147,14 @@ class Lane:
         """Wait until the receiver has all that was put in, or until all of it is durable there."""
         deadline = Deadline(timeout)
         with self._lock:
-            self._alright()
-            self._finish()
+            self._check_usable()
+            self._close_frame()
             self.link.check_connection()
             while not (self.durable >= self.sequence if durable else self._delivered()):
                 self._wait(deadline)
 
     @property
-    def free(self) -> int:
+    def free_frames(self) -> int:
         """Frames that could be sent now."""
         if not self._lock.acquire(blocking=False):
             return 0
@@ -164,10 +164,10 @@ class Lane:
         finally:
             self._lock.release()
 
-    def await_room(self, most: float) -> None:
+    def wait_for_room(self, most: float) -> None:
         """Wait until a frame could be sent, or something else happens, but no longer than that."""
         with self._lock, contextlib.suppress(TimedOut):
-            self._alright()
+            self._check_usable()
             self.link.poll()
             if self.link.shared_memory is None or not self.link.free:
                 self._wait(Deadline(most))
@@ -214,34 +214,34 @@ class Lane:
             self.closed = True
             self.link.ignore_stop()
             try:
-                self._finish()
+                self._close_frame()
                 while not self._delivered():
                     alone = self.link.shared_memory is None and self.context.stopping
-                    if alone and deadline.left() > self._alone(timeout):
+                    if alone and deadline.left() > self._wait_for_receiver(timeout):
                         # The other side stops too, as it seems, and is gone already.
-                        deadline = Deadline(self._alone(timeout))
-                    self._wait_a_while(deadline)
+                        deadline = Deadline(self._wait_for_receiver(timeout))
+                    self._wait_in_steps(deadline)
             except CallsheetError:
                 self.lost = self._undelivered()
-                self.left_alone = self.link.shared_memory is None and self.context.stopping
+                self.receiver_gone_first = self.link.shared_memory is None and self.context.stopping
             finally:
-                self._give_up()
+                self._release_resources()
 
     # What the flusher calls.
 
-    def tend(self) -> bool:
+    def flush_due(self) -> bool:
         """Send a frame that has been open for a while; see to the connection."""
         if not self._lock.acquire(blocking=False):
             return False  # a call is under way
         try:
-            if self._count and self._first == self._looked_at:
-                self._finish()
-            self._looked_at = self._first if self._count else 0
+            if self._count and self._first == self._seen_first:
+                self._close_frame()
+            self._seen_first = self._first if self._count else 0
             if self.link.shared_memory is None:
                 self.link.try_connect()
             elif not self._delivered():
                 self.link.check_connection()
-            self._push()
+            self._send_pending()
             return self._count > 0
         finally:
             self._lock.release()
@@ -250,7 +250,7 @@ class Lane:
         """Whether a frame is half full."""
         return self._count > 0
 
-    def fail(self, error: Exception) -> None:
+    def on_flush_error(self, error: Exception) -> None:
         """Let the next call raise it."""
         self._error = error
 
@@ -260,19 +260,19 @@ class Lane:
         """What else the receiver is told when a connection is made."""
         return b""
 
-    def _room(self, timeout: float | None) -> Slots:
-        assert self.packing is not None
-        block = self._block = self._reserve(self.packing.nbytes, timeout)
-        known = self._known.get(block.index)
+    def _open_frame_views(self, timeout: float | None) -> ItemViews:
+        assert self.packer is not None
+        block = self._block = self._reserve(self.packer.nbytes, timeout)
+        known = self._views_cache.get(block.index)
         if known is None or known[0] is not block.view:
-            known = self._known[block.index] = (block.view, self.packing.slots(block.view))
+            known = self._views_cache[block.index] = (block.view, self.packer.views(block.view))
         return known[1]
 
-    def _dispatch(self, count: int) -> None:
-        assert self.packing is not None
+    def _send_frame(self, count: int) -> None:
+        assert self.packer is not None
         assert self._block is not None
         block, self._block = self._block, None
-        length = self.packing.close(block.view, count)
+        length = self.packer.compact(block.view, count)
         self.link.post(self._header(count, self._first, self._version), block, length)
 
     def _delivered(self) -> bool:
@@ -284,92 +284,94 @@ class Lane:
     def _wait(self, deadline: Deadline) -> None:
         begun = time.monotonic()
         self.link.wait(deadline)
-        self._push()
+        self._send_pending()
         self.waited += time.monotonic() - begun
 
-    def _wait_a_while(self, deadline: Deadline) -> None:
+    def _wait_in_steps(self, deadline: Deadline) -> None:
         """Wait while the stop is ignored: in pieces, because it changes how long to wait."""
-        piece = Deadline(deadline.left(_PIECE))
+        piece = Deadline(deadline.left(_STOP_CHECK_EVERY))
         with contextlib.suppress(TimedOut):
             self._wait(piece)
         if deadline.passed and not self._delivered():
             raise TimedOut(f"{self.endpoint} did not take everything in time")
 
-    def _alone(self, timeout: float | None) -> float:
+    def _wait_for_receiver(self, timeout: float | None) -> float:
         """Seconds that a process which stops looks for a receiver that is gone."""
         return 1.0
 
-    def _push(self) -> None:
+    def _send_pending(self) -> None:
         """Send what waits to be sent: here frames are sent as they are finished."""
 
-    def _up(self, welcome: m.Welcome) -> None:
-        self._note(marks_of(welcome.body))
-        self._stay_small()
+    def _on_connect(self, welcome: m.Welcome) -> None:
+        self._on_acknowledgement(decode_acknowledgement(welcome.body))
+        self._limit_cached_bytes()
 
-    def _stay_small(self) -> None:
+    def _limit_cached_bytes(self) -> None:
         """Through memory a few large frames are enough: more of them would not fit into the processors' caches."""
-        if self.link.shared_memory and self.packing is not None:
-            self.link.limit_blocks(max(_FEW, _CACHED // self.packing.nbytes))
+        if self.link.shared_memory and self.packer is not None:
+            self.link.limit_blocks(max(_MIN_FRAMES, _MAX_CACHED_BYTES // self.packer.nbytes))
 
-    def _note(self, marks: Marks) -> None:
+    def _on_acknowledgement(self, acknowledgement: Acknowledgement) -> None:
         mine = self.context.incarnation
-        self.durable = max([self.durable, *(sequence for start, sequence in marks.durable if start == mine)])
-        self.previous = tuple(mark for mark in marks.durable if mark[0] != mine)
+        self.durable = max(
+            [self.durable, *(sequence for start, sequence in acknowledgement.durable if start == mine)]
+        )
+        self.previous = tuple(mark for mark in acknowledgement.durable if mark[0] != mine)
 
-    def _give_up(self) -> None:
-        self._known.clear()
-        self._slots = None
+    def _release_resources(self) -> None:
+        self._views_cache.clear()
+        self._views = None
         self.link.close()
 
     def _frame_bytes(self) -> int:
         return FRAME_BYTES
 
-    def _learn(self, schema: Schema) -> None:
-        most = MOST_ITEMS if self.ahead is None else self.ahead // self._window
-        packing = Packing(schema, self._frame_bytes(), most)
-        if packing.nbytes > m.MAX_PAYLOAD_BYTES:
+    def _set_schema(self, schema: Schema) -> None:
+        most = MAX_ITEMS if self.ahead is None else self.ahead // self._window
+        packer = FramePacker(schema, self._frame_bytes(), most)
+        if packer.nbytes > m.MAX_PAYLOAD_BYTES:
             raise UserError(
-                f"an item for {self.endpoint} has {packing.nbytes:,} bytes, and a message takes {m.MAX_PAYLOAD_BYTES:,}",
+                f"an item for {self.endpoint} has {packer.nbytes:,} bytes, and a message takes {m.MAX_PAYLOAD_BYTES:,}",
                 fix="make items smaller, such as rollouts of fewer steps",
             )
-        self.packing = packing
+        self.packer = packer
         self.link.set_schema(schema)
 
     # The rest.
 
-    def _told(self, frame: Frame) -> None:
-        if frame.header.verb == MARKS:
-            self._note(marks_of(frame.header.body))
+    def _on_data(self, frame: Frame) -> None:
+        if frame.header.verb == ACKNOWLEDGE:
+            self._on_acknowledgement(decode_acknowledgement(frame.header.body))
 
-    def _alright(self) -> None:
+    def _check_usable(self) -> None:
         self.context.stop.check()
         self.check()
         if self.closed:
             raise CallsheetError(f"the writer to {self.endpoint} is closed", fix="write before you close it")
 
-    def _ready(self, arrays: Mapping[str, object], timeout: float | None) -> Packing:
-        self._alright()
-        if self.packing is None:
+    def _ready(self, arrays: Mapping[str, object], timeout: float | None) -> FramePacker:
+        self._check_usable()
+        if self.packer is None:
             if not arrays:
                 raise UserError(
                     f"the arrays for {self.endpoint} are not known yet",
                     fix="give the writer a schema, or write a whole item first",
                 )
-            self._learn(Schema.of(arrays))
+            self._set_schema(Schema.of(arrays))
         if not self.link.counts.connects:
             self.link.connect(timeout)
             self._flusher.wake()
-        assert self.packing is not None
-        return self.packing
+        assert self.packer is not None
+        return self.packer
 
-    def _begin(self, arrays: Mapping[str, object], version: int, timeout: float | None) -> None:
-        version, deadline = limits.integer("version", version, 0, LARGEST), Deadline(timeout)
-        packing = self._ready(arrays, timeout)
-        self._finish()
-        if packing.capacity > 1 and self.link.in_flight:
+    def _open_frame(self, arrays: Mapping[str, object], version: int, timeout: float | None) -> None:
+        version, deadline = limits.integer("version", version, 0, MAX_SEQUENCE), Deadline(timeout)
+        packer = self._ready(arrays, timeout)
+        self._close_frame()
+        if packer.capacity > 1 and self.link.in_flight:
             self.link.poll()  # what has arrived meanwhile decides whether a frame is sent at once
-        if self._slots is None:
-            self._slots = self._room(deadline.timeout)
+        if self._views is None:
+            self._views = self._open_frame_views(deadline.timeout)
         self._version, self._first = version, self.sequence + 1
 
     def _reserve(self, size: int, timeout: float | None) -> Block:
@@ -382,18 +384,18 @@ class Lane:
                 self.waited += time.monotonic() - begun
         return block
 
-    def _finish(self) -> None:
+    def _close_frame(self) -> None:
         if self._count:
-            count, self._count, self._slots = self._count, 0, None
-            self._dispatch(count)
+            count, self._count, self._views = self._count, 0, None
+            self._send_frame(count)
 
-    def _put_away(self) -> None:
+    def _discard_open_frame(self) -> None:
         """Give up a frame that an item has opened and was refused for: it holds a block, and the number of an item that
         goes another way now."""
         if self._block is not None:
             self.link.cancel(self._block)
-            self._block = self._slots = None
+            self._block = self._views = None
 
     def _header(self, count: int, first: int, version: int) -> m.Header:
-        assert self.packing is not None
-        return m.Header(ITEMS, self.packing.schema.hash, count, first, version)
+        assert self.packer is not None
+        return m.Header(ITEMS, self.packer.schema.hash, count, first, version)

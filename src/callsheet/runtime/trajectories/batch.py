@@ -64,7 +64,7 @@ class Batch:
         return found
 
 
-class Assembly:
+class BatchBuffers:
     """Makes batches of one schema, size and axis."""
 
     def __init__(self, schema: Schema, axis: Axis, count: int, buffers: int) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 from callsheet.runtime.link.frame import Frame, MultipartPayload
 from callsheet.runtime.link.protocol import NO_BLOCK, BadMessage
 from callsheet.runtime.schema import Schema
-from callsheet.runtime.stream.delivery_log import LARGEST, Track
-from callsheet.runtime.stream.packing import MOST_ITEMS
+from callsheet.runtime.stream.delivery_log import MAX_SEQUENCE, Progress
+from callsheet.runtime.stream.packing import MAX_ITEMS
 from callsheet.runtime.stream.sender import ITEMS
 from callsheet.runtime.trajectories.batch import Batch
 
@@ -24,11 +24,11 @@ SERVICE: Final = "trajectories"
 """What writers and readers tell each other that they want."""
 WINDOW: Final = 8
 """Frames of one writer that may be on their way: enough to keep a network busy, few enough to stay fresh."""
-_RAMP = np.arange(MOST_ITEMS, dtype=np.int64)
+_RAMP = np.arange(MAX_ITEMS, dtype=np.int64)
 _BUCKETS = 64
 
 
-class Piece:
+class PendingItems:
     """Items of one frame that are to be copied."""
 
     __slots__ = (
@@ -37,9 +37,9 @@ class Piece:
         "count",
         "frame",
         "parts",
+        "progress",
         "sequence",
         "starts",
-        "track",
         "version",
         "writer",
     )
@@ -51,7 +51,7 @@ class Piece:
         sequence: int,
         version: int,
         writer: int,
-        track: Track,
+        progress: Progress,
         frame: Frame | None = None,
     ) -> None:
         self.arrays = arrays
@@ -66,43 +66,43 @@ class Piece:
         """Of item 0."""
         self.version = version
         self.writer = writer
-        self.track = track
+        self.progress = progress
         self.frame = frame
 
 
-class Source:
+class WriterState:
     """A link that items come from: who writes there, and what its blocks look like as arrays."""
 
-    __slots__ = ("_views", "track", "writer")
+    __slots__ = ("_views", "progress", "writer")
 
-    def __init__(self, writer: int, track: Track) -> None:
+    def __init__(self, writer: int, progress: Progress) -> None:
         self.writer = writer
-        self.track = track
+        self.progress = progress
         self._views: dict[int, tuple[object, int, int, list[np.ndarray]]] = {}
 
-    def open(self, frame: Frame, schema: Schema, tally: Tally) -> Piece:
+    def open(self, frame: Frame, schema: Schema, stats: ReaderStats) -> PendingItems:
         """The items of a frame, those that are known already passed over; what a writer should not have sent is a
         `BadMessage`."""
-        header, track = frame.header, self.track
+        header, progress = frame.header, self.progress
         first, count = header.sequence, header.count
-        if header.verb != ITEMS or not 1 <= count <= MOST_ITEMS or frame.block == NO_BLOCK:
+        if header.verb != ITEMS or not 1 <= count <= MAX_ITEMS or frame.block == NO_BLOCK:
             raise BadMessage(f"{count} items with verb {header.verb}")
-        if not 1 <= first <= LARGEST or not 0 <= header.version <= LARGEST:
+        if not 1 <= first <= MAX_SEQUENCE or not 0 <= header.version <= MAX_SEQUENCE:
             raise BadMessage(f"sequence {first} and version {header.version}")
         scattered = frame.payload if count == 1 and isinstance(frame.payload, MultipartPayload) else None
         arrays = [] if scattered else self._arrays(frame, schema)
-        piece = Piece(arrays, count, first, header.version, self.writer, track, frame)
+        pending = PendingItems(arrays, count, first, header.version, self.writer, progress, frame)
         if scattered:
-            piece.parts = scattered
-            piece.starts = [start for _, _, _, start in frame.layout(schema).places]
-        behind = track.taken - first + 1
+            pending.parts = scattered
+            pending.starts = [start for _, _, _, start in frame.layout(schema).places]
+        behind = progress.received - first + 1
         if behind > 0:
-            piece.at = min(count, behind)
-            tally.duplicates += piece.at
-        elif track.taken:
-            tally.missing -= behind
-        track.taken = max(track.taken, first + count - 1)
-        return piece
+            pending.at = min(count, behind)
+            stats.duplicates += pending.at
+        elif progress.received:
+            stats.missing -= behind
+        progress.received = max(progress.received, first + count - 1)
+        return pending
 
     def _arrays(self, frame: Frame, schema: Schema) -> list[np.ndarray]:
         """The arrays of a frame: a block that stays in its place needs to be looked at once only."""
@@ -125,7 +125,7 @@ class Source:
         return arrays
 
 
-class Filled:
+class BatchBuilder:
     """A batch that is being filled."""
 
     __slots__ = ("_parts", "batch", "count", "out")
@@ -134,67 +134,69 @@ class Filled:
         self.batch = batch
         self.out = out
         self.count = 0
-        self._parts: list[tuple[int, int, int, Piece]] = []
+        self._parts: list[tuple[int, int, int, PendingItems]] = []
 
-    def take(self, backlog: deque[Piece]) -> None:
+    def take(self, backlog: deque[PendingItems]) -> None:
         """Copy what waits, as much as fits, in its order. Little else is done here: what lies between two copies of
         large arrays runs with cold caches."""
         batch, at, size = self.batch, self.count, len(self.batch)
         while backlog and at < size:
-            piece = backlog[0]
-            begin = piece.at
-            end = min(piece.count, begin + size - at)
+            pending = backlog[0]
+            begin = pending.at
+            end = min(pending.count, begin + size - at)
             if end > begin:
-                if piece.parts is not None:
-                    for array, start in zip(batch.row(at), piece.starts, strict=True):
-                        piece.parts.copy(start, array)
-                elif piece.count == 1:
-                    for array, source in zip(batch.row(at), piece.arrays, strict=True):
+                if pending.parts is not None:
+                    for array, start in zip(batch.row(at), pending.starts, strict=True):
+                        pending.parts.copy(start, array)
+                elif pending.count == 1:
+                    for array, source in zip(batch.row(at), pending.arrays, strict=True):
                         array[...] = source
                 else:
-                    for array, source in zip(batch.firsts, piece.arrays, strict=True):
+                    for array, source in zip(batch.firsts, pending.arrays, strict=True):
                         array[at : at + end - begin] = source[begin:end]
-                self._parts.append((at, begin, end, piece))
+                self._parts.append((at, begin, end, pending))
                 at += end - begin
-            piece.at = end
-            if end == piece.count:
+            pending.at = end
+            if end == pending.count:
                 backlog.popleft()
-                piece.arrays, piece.parts = [], None
-                if piece.frame is not None:
-                    piece.frame.release()
+                pending.arrays, pending.parts = [], None
+                if pending.frame is not None:
+                    pending.frame.release()
         self.count = at
 
-    def pieces(self) -> list[Piece]:
+    def take_back(self) -> list[PendingItems]:
         """What was copied so far, to be copied elsewhere."""
         found = []
-        for at, begin, end, piece in self._parts:
+        for at, begin, end, pending in self._parts:
             where = at if end - begin == 1 else slice(at, at + end - begin)
             arrays = [array[where, ...].copy() for array in self.batch.firsts]
-            first = piece.sequence + begin
-            found.append(Piece(arrays, end - begin, first, piece.version, piece.writer, piece.track))
+            first = pending.sequence + begin
+            found.append(
+                PendingItems(arrays, end - begin, first, pending.version, pending.writer, pending.progress)
+            )
         return found
 
     def finish(self) -> dict[int, int]:
         """The user gets it: what is known of each item is written down. How many items there are of each version."""
         batch = self.batch
         versions: dict[int, int] = {}
-        for at, begin, end, piece in self._parts:
-            count, track = end - begin, piece.track
-            first = piece.sequence + begin
-            track.read = max(track.read, first + count - 1)
+        for at, begin, end, pending in self._parts:
+            count, progress = end - begin, pending.progress
+            first = pending.sequence + begin
+            progress.consumed = max(progress.consumed, first + count - 1)
             if count == 1:
-                batch.versions[at], batch.writers[at] = piece.version, piece.writer
-                batch.incarnations[at], batch.sequences[at] = track.incarnation, first
+                batch.versions[at], batch.writers[at] = pending.version, pending.writer
+                batch.incarnations[at], batch.sequences[at] = progress.incarnation, first
             else:
                 to = at + count
-                batch.versions[at:to], batch.writers[at:to] = piece.version, piece.writer
-                batch.incarnations[at:to] = track.incarnation
+                batch.versions[at:to], batch.writers[at:to] = pending.version, pending.writer
+                batch.incarnations[at:to] = progress.incarnation
                 np.add(_RAMP[:count], first, out=batch.sequences[at:to])
-            versions[piece.version] = versions.get(piece.version, 0) + count
+            versions[pending.version] = versions.get(pending.version, 0) + count
         return versions
 
 
-class Tally:
+class ReaderStats:
     """What a reader has seen: plain numbers, read by the metrics."""
 
     def __init__(self) -> None:
@@ -208,19 +210,19 @@ class Tally:
         self._lags = [0] * _BUCKETS
         self.lag_metric: Histogram | None = None
 
-    def batch(self, filled: Filled, version: int, most: int | None) -> None:
+    def batch(self, builder: BatchBuilder, version: int, most: int | None) -> None:
         """A batch is complete: how old its items are."""
-        batch = filled.batch
+        batch = builder.batch
         self.batches += 1
-        self.items += filled.count
-        for made, size in filled.finish().items():
+        self.items += builder.count
+        for made, size in builder.finish().items():
             lag = max(0, version - made)
             self._lags[lag.bit_length()] += size
             if self.lag_metric is not None:
                 self.lag_metric.observe(lag, size)
         np.subtract(version, batch.versions, out=batch.lag)
-        np.less_equal(batch.lag, LARGEST if most is None else most, out=batch.fresh)
-        batch.stale = filled.count - int(np.count_nonzero(batch.fresh))
+        np.less_equal(batch.lag, MAX_SEQUENCE if most is None else most, out=batch.fresh)
+        batch.stale = builder.count - int(np.count_nonzero(batch.fresh))
         self.stale += batch.stale
 
     def lags(self) -> dict[int, int]:

@@ -21,10 +21,17 @@ from callsheet.runtime.link.listener import Listener
 from callsheet.runtime.link.peer import Peer
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
-from callsheet.runtime.stream.delivery_log import Cursor, Ledger
-from callsheet.runtime.stream.sender import MARKS
-from callsheet.runtime.trajectories.batch import Assembly, Axis, Batch, check_axis
-from callsheet.runtime.trajectories.batch_builder import SERVICE, WINDOW, Filled, Piece, Source, Tally
+from callsheet.runtime.stream.delivery_log import Cursor, DeliveryLog
+from callsheet.runtime.stream.sender import ACKNOWLEDGE
+from callsheet.runtime.trajectories.batch import Axis, Batch, BatchBuffers, check_axis
+from callsheet.runtime.trajectories.batch_builder import (
+    SERVICE,
+    WINDOW,
+    BatchBuilder,
+    PendingItems,
+    ReaderStats,
+    WriterState,
+)
 
 
 class TrajectoryReader:
@@ -69,11 +76,11 @@ class TrajectoryReader:
         self._context = context
         self._axis = axis
         self._buffers = buffers
-        self._ledger = Ledger(cursor)
-        self._backlog: deque[Piece] = deque()
-        self._assembly: Assembly | None = None
-        self._filled: Filled | None = None
-        self._tally = Tally()
+        self._delivery_log = DeliveryLog(cursor)
+        self._backlog: deque[PendingItems] = deque()
+        self._batch_buffers: BatchBuffers | None = None
+        self._builder: BatchBuilder | None = None
+        self._stats = ReaderStats()
         self._closed = False
         self._batch = 1
         if schema is not None:
@@ -82,11 +89,11 @@ class TrajectoryReader:
         self._listener = Listener(
             context,
             endpoint,
-            EndpointHandler(SERVICE, self._accept, self._gone, expected_schema=lambda: self.schema),
+            EndpointHandler(SERVICE, self._accept, self._on_disconnect, expected_schema=lambda: self.schema),
             window=window,
         )
-        metrics = context.measuring.follow("TrajectoryReader", endpoint, self.counts)
-        self._tally.lag_metric = metrics.lag
+        metrics = context.data_plane_metrics.track("TrajectoryReader", endpoint, self.counts)
+        self._stats.lag_metric = metrics.lag
 
     @property
     def address(self) -> str:
@@ -96,12 +103,12 @@ class TrajectoryReader:
     @property
     def writers(self) -> list[str]:
         """Names of all writers that were heard of; `Batch.writers` are places in it."""
-        return self._ledger.names
+        return self._delivery_log.names
 
     @property
     def pending(self) -> int:
         """Items that are here already of the batch that a timed-out `read` was waiting for."""
-        return self._filled.count if self._filled else 0
+        return self._builder.count if self._builder else 0
 
     def read(
         self, batch: int, timeout: float | None = None, out: Mapping[str, np.ndarray] | None = None
@@ -114,34 +121,34 @@ class TrajectoryReader:
         self._open(self._listener.poll(0))
         while self.schema is None:
             self._wait(deadline, 0, batch)
-        filled = self._begin(batch, out)
-        filled.take(self._backlog)
-        while filled.count < batch:
-            self._wait(deadline, filled.count, batch)
-            filled.take(self._backlog)
-        self._filled = None
+        builder = self._begin(batch, out)
+        builder.take(self._backlog)
+        while builder.count < batch:
+            self._wait(deadline, builder.count, batch)
+            builder.take(self._backlog)
+        self._builder = None
         self._listener.flush_releases()  # writers go on while the caller computes
-        self._tally.batch(filled, self.version, self.max_policy_lag)
-        return filled.batch
+        self._stats.batch(builder, self.version, self.max_policy_lag)
+        return builder.batch
 
     def cursor(self) -> Cursor:
         """What was read so far, of which writer: to be stored with what was made of it. It can be written as JSON."""
-        return self._ledger.cursor()
+        return self._delivery_log.cursor()
 
     def durable(self, cursor: Mapping[str, Sequence[Sequence[int]]]) -> None:
         """All that this cursor covers survives the death of this process: writers may forget it."""
-        news = self._ledger.durable(cursor)
+        news = self._delivery_log.mark_durable(cursor)
         for peer in self._listener.peers:
             if peer.name in news:
-                body = self._ledger.marks(peer.name, peer.incarnation)
-                peer.send(m.Header(MARKS, body=body))
+                body = self._delivery_log.acknowledgement(peer.name, peer.incarnation)
+                peer.send(m.Header(ACKNOWLEDGE, body=body))
 
     def counts(self) -> dict[str, float]:
         """How it is going, in numbers; `waited` are the seconds that `read` had to wait for items. Any thread may ask."""
-        backlog = sum(piece.count - piece.at for piece in list(self._backlog))
+        backlog = sum(pending.count - pending.at for pending in list(self._backlog))
         listener = self._listener.counts
         return {
-            **self._tally.counts(),
+            **self._stats.counts(),
             "waiting": backlog,
             "writers": len(self._listener.peers),
             "frames": listener.frames,
@@ -154,16 +161,16 @@ class TrajectoryReader:
 
     def lags(self) -> dict[int, int]:
         """How many items lagged up to 0, 1, 3, 7, 15, ... versions."""
-        return self._tally.lags()
+        return self._stats.lags()
 
     def close(self) -> None:
         """Stop reading; writers keep what was not read and wait for the next reader."""
         if not self._closed:
             self._closed = True
             self._backlog.clear()
-            self._filled = self._assembly = None
+            self._builder = self._batch_buffers = None
             self._listener.close()
-            self._context.measuring.ended(self.counts)
+            self._context.data_plane_metrics.untrack(self.counts)
 
     def __enter__(self) -> TrajectoryReader:
         return self
@@ -195,27 +202,29 @@ class TrajectoryReader:
                 f"its arrays are not those of the reader: {schema.difference(self.schema)}",
                 schema=self.schema,
             )
-        return self._ledger.marks(hello.name, hello.incarnation)
+        return self._delivery_log.acknowledgement(hello.name, hello.incarnation)
 
-    def _gone(self, peer: Peer) -> None:
+    def _on_disconnect(self, peer: Peer) -> None:
         """A writer is no longer there: what it sent and was not copied comes again, if it lives. Else one that comes and
         goes would have a window each time."""
         if peer.unreleased:
             # In place: a batch that is being filled from the backlog may be what noticed it.
             waiting = list(self._backlog)
             self._backlog.clear()
-            for piece in waiting:
-                if piece.frame is None or piece.frame.peer is not peer:
-                    self._backlog.append(piece)
-                elif piece.at < piece.count:
-                    piece.track.taken = min(piece.track.taken, piece.sequence + piece.at - 1)
+            for pending in waiting:
+                if pending.frame is None or pending.frame.peer is not peer:
+                    self._backlog.append(pending)
+                elif pending.at < pending.count:
+                    pending.progress.received = min(
+                        pending.progress.received, pending.sequence + pending.at - 1
+                    )
         if peer.state is not None:
-            self._ledger.left(peer.name)
+            self._delivery_log.on_disconnect(peer.name)
 
     def _wait(self, deadline: Deadline, have: int, batch: int) -> None:
         begun = time.monotonic()
         frames = self._listener.poll(deadline.left() if deadline.at is not None else None)
-        self._tally.waited += time.monotonic() - begun
+        self._stats.waited += time.monotonic() - begun
         self._open(frames)
         if not frames and deadline.passed:
             raise TimedOut(
@@ -223,17 +232,17 @@ class TrajectoryReader:
                 fix="they count for the next read: just call it again",
             )
 
-    def _begin(self, batch: int, out: Mapping[str, np.ndarray] | None) -> Filled:
+    def _begin(self, batch: int, out: Mapping[str, np.ndarray] | None) -> BatchBuilder:
         assert self.schema is not None
-        filled = self._filled
-        if filled is not None:
-            if len(filled.batch) == batch and filled.out is out:
-                return filled
-            self._backlog.extendleft(reversed(filled.pieces()))  # into other arrays than was thought
-        if self._assembly is None or self._assembly.count != batch:
-            self._assembly = Assembly(self.schema, self._axis, batch, self._buffers)
-        self._filled = Filled(self._assembly.next(out), out)
-        return self._filled
+        builder = self._builder
+        if builder is not None:
+            if len(builder.batch) == batch and builder.out is out:
+                return builder
+            self._backlog.extendleft(reversed(builder.take_back()))  # into other arrays than was thought
+        if self._batch_buffers is None or self._batch_buffers.count != batch:
+            self._batch_buffers = BatchBuffers(self.schema, self._axis, batch, self._buffers)
+        self._builder = BatchBuilder(self._batch_buffers.next(out), out)
+        return self._builder
 
     def _open(self, frames: list[Frame]) -> None:
         """See what is in these frames. They stay in their order, also those with nothing new: the memory of a frame
@@ -246,10 +255,10 @@ class TrajectoryReader:
             assert schema is not None, "a writer that says none is refused"
             try:
                 if peer.state is None:
-                    sender = self._ledger.sender(peer.name)
-                    peer.state = Source(sender.number, sender.track(peer.incarnation))
-                self._backlog.append(peer.state.open(frame, schema, self._tally))
+                    sender = self._delivery_log.sender(peer.name)
+                    peer.state = WriterState(sender.number, sender.progress(peer.incarnation))
+                self._backlog.append(peer.state.open(frame, schema, self._stats))
                 self.schema = schema
             except m.BadMessage as error:
-                self._tally.bad += 1
+                self._stats.bad += 1
                 self._listener.protocol_error(peer, str(error))

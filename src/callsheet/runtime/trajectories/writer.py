@@ -13,9 +13,9 @@ from callsheet.errors import UserError
 from callsheet.runtime import limits
 from callsheet.runtime.context import Context
 from callsheet.runtime.schema import Schema
-from callsheet.runtime.stream.balanced_sender import Spread
-from callsheet.runtime.stream.durable_sender import DurableLane
-from callsheet.runtime.stream.sender import Lane
+from callsheet.runtime.stream.balanced_sender import BalancedSender
+from callsheet.runtime.stream.durable_sender import DurableSender
+from callsheet.runtime.stream.sender import StreamSender
 from callsheet.runtime.trajectories.batch_builder import SERVICE, WINDOW
 
 log = logging.getLogger("callsheet.runtime")
@@ -67,20 +67,20 @@ class TrajectoryWriter:
         self._context = context
         self._endpoint = endpoint
         self._durable = durable
-        self._lane: Lane | None = None
-        self._spread: Spread | None = None
+        self._single: StreamSender | None = None
+        self._balanced: BalancedSender | None = None
         address = connect_to or ""
         if spread:
-            self._spread = Spread(
+            self._balanced = BalancedSender(
                 context,
                 endpoint,
                 schema,
-                lambda to, what: Lane(
+                lambda to, what: StreamSender(
                     context, endpoint, SERVICE, schema=what, address=to, window=window, ahead=ahead
                 ),
             )
         elif durable:
-            self._lane = DurableLane(
+            self._single = DurableSender(
                 context,
                 endpoint,
                 SERVICE,
@@ -91,21 +91,21 @@ class TrajectoryWriter:
                 keep=keep,
             )
         else:
-            self._lane = Lane(
+            self._single = StreamSender(
                 context, endpoint, SERVICE, schema=schema, address=address, window=window, ahead=ahead
             )
-        self._way: Lane | Spread = self._lane or self._spread  # type: ignore[assignment]
-        context.measuring.follow("TrajectoryWriter", endpoint, self.counts)
+        self._sender: StreamSender | BalancedSender = self._single or self._balanced  # type: ignore[assignment]
+        context.data_plane_metrics.track("TrajectoryWriter", endpoint, self.counts)
 
     def write(self, arrays: Mapping[str, object], version: int = 0, timeout: float | None = None) -> int:
         """Copy a rollout and send it; `version` is that of the policy that made it. Its sequence, from 1."""
         if timeout is not None:
             limits.seconds("timeout", timeout)
-        return self._way.put(arrays, version, timeout)
+        return self._sender.put(arrays, version, timeout)
 
     def connect(self, timeout: float | None = None) -> None:
         """Have a connection, which `write` makes otherwise; the schema must be known."""
-        self._way.connect(timeout)
+        self._sender.connect(timeout)
 
     def rollout(
         self, version: int = 0, timeout: float | None = None
@@ -118,45 +118,45 @@ class TrajectoryWriter:
         """
         if timeout is not None:
             limits.seconds("timeout", timeout)
-        return self._way.fill(version, timeout)
+        return self._sender.fill(version, timeout)
 
     def flush(self, timeout: float | None = None, *, durable: bool = False) -> None:
         """Wait until the reader has everything; or, for a durable writer, until everything is durable."""
-        if self._lane is not None:
-            self._lane.flush(timeout, durable=durable)
+        if self._single is not None:
+            self._single.flush(timeout, durable=durable)
         elif durable:
             raise UserError("nothing becomes durable with spread=True", fix="leave spread out")
-        elif self._spread is not None:
-            self._spread.flush(timeout)
+        elif self._balanced is not None:
+            self._balanced.flush(timeout)
 
     @property
     def durable(self) -> int:
         """The sequence up to which everything is durable; the reader says so with `durable(cursor)`."""
-        lane = self._one_lane()
-        lane.poll()
-        return lane.durable
+        sender = self._single_sender()
+        sender.poll()
+        return sender.durable
 
     @property
     def previous(self) -> tuple[tuple[int, int], ...]:
         """How far earlier starts of this replica came: their incarnations and what is durable of each. Items that a
         killed process had sent may become durable later, so look again with `durable`."""
-        return self._one_lane().previous
+        return self._single_sender().previous
 
     def counts(self) -> dict[str, float]:
         """How it is going, in numbers; `waited` are the seconds that `write` had to wait for the reader."""
-        return self._way.counts()
+        return self._sender.counts()
 
     def close(self, timeout: float | None = 5.0) -> None:
         """Hand over what is left, also when the process was asked to stop, and end; what nobody takes is told."""
         before = self.counts()["dropped"]
-        self._way.close(timeout)
+        self._sender.close(timeout)
         dropped = int(self.counts()["dropped"] - before)
         # What is not durable was for a reader that goes on: when both sides have ended, and it went first, nobody misses
         # the rollouts on their way. They are counted all the same.
-        missed = self._durable or not (self._lane is not None and self._lane.left_alone)
+        missed = self._durable or not (self._single is not None and self._single.receiver_gone_first)
         if dropped and missed:
             log.warning("%s: %d items were dropped, the reader did not take them", self._endpoint, dropped)
-        self._context.measuring.ended(self.counts)
+        self._context.data_plane_metrics.untrack(self.counts)
 
     def __enter__(self) -> TrajectoryWriter:
         return self
@@ -166,7 +166,7 @@ class TrajectoryWriter:
     ) -> None:
         self.close()
 
-    def _one_lane(self) -> Lane:
-        if self._lane is None:
+    def _single_sender(self) -> StreamSender:
+        if self._single is None:
             raise UserError("nothing becomes durable with spread=True", fix="leave spread out")
-        return self._lane
+        return self._single

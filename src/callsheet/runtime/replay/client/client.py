@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from callsheet.errors import UserError
 from callsheet.runtime import limits
 from callsheet.runtime.context import Context
-from callsheet.runtime.replay.client.inserter import Inserting, Receipt, checked_many
-from callsheet.runtime.replay.client.sampler import Sample, Sampling
+from callsheet.runtime.replay.client.inserter import Inserter, Receipt, as_priorities
+from callsheet.runtime.replay.client.sampler import Sample, Sampler
 from callsheet.runtime.schema import Schema
 
 log = logging.getLogger("callsheet.runtime")
@@ -65,19 +65,19 @@ class ReplayClient:
         self._context = context
         self._endpoint = endpoint
         self._durable = durable
-        self._inserting = Inserting(
+        self._inserter = Inserter(
             context, endpoint, table, schema, window=window, keep=keep if durable else None
         )
-        self._sampling: Sampling | None = None
+        self._sampler: Sampler | None = None
         if batch is not None:
-            self._sampling = Sampling(context, endpoint, table, batch=batch, ahead=ahead)
-        context.measuring.follow("ReplayClient", endpoint, self.counts)
+            self._sampler = Sampler(context, endpoint, table, batch=batch, ahead=ahead)
+        context.data_plane_metrics.track("ReplayClient", endpoint, self.counts)
 
     def insert(
         self, arrays: Mapping[str, object], priority: float | None = None, timeout: float | None = None
     ) -> Receipt:
         """Copy one item and send it. Without a priority it gets the largest so far, so that it is soon sampled."""
-        return self._inserting.put(arrays, priority, timeout)
+        return self._inserter.put(arrays, priority, timeout)
 
     def insert_many(
         self,
@@ -87,17 +87,17 @@ class ReplayClient:
     ) -> None:
         """Copy and send many items, which lie along the first axis of each array: as they come from many environments
         at once, or from `cut`."""
-        self._inserting.put_many(arrays, priorities, timeout)
+        self._inserter.put_many(arrays, priorities, timeout)
 
     def flush(self, timeout: float | None = None, *, durable: bool = False) -> None:
         """Wait until the shards have all items; or, for a durable client, until a snapshot has them."""
-        self._inserting.flush(timeout, durable=durable)
+        self._inserter.flush(timeout, durable=durable)
 
     def sample(
         self, timeout: float | None = None, out: Mapping[str, NDArray[np.generic]] | None = None
     ) -> Sample:
         """The next batch: into arrays of yours (`out`), or in read-only arrays that are good until the next call."""
-        return self._the_sampling().sample(timeout, out)
+        return self._require_sampler().sample(timeout, out)
 
     def update(self, keys: NDArray[np.uint64], priorities: object, timeout: float | None = None) -> None:
         """Change the priorities of items that were sampled. Those that are gone meanwhile are left alone."""
@@ -107,51 +107,51 @@ class ReplayClient:
                 f"keys are {found.dtype.name}{list(found.shape)}",
                 fix="pass the keys of a sample, or some of them: uint64, along one axis",
             )
-        self._the_sampling().update(found, checked_many(priorities, len(found)), timeout)
+        self._require_sampler().update(found, as_priorities(priorities, len(found)), timeout)
 
     @property
     def size(self) -> int:
         """Items in the replay, as far as its shards have told."""
-        return self._the_sampling().size
+        return self._require_sampler().size
 
     @property
     def durable(self) -> dict[str, int]:
         """For each shard's address: how many of the items that were sent there a snapshot has."""
-        return {address: lane.heard().durable for address, lane in self._inserting.lanes.items()}
+        return {address: sender.polled().durable for address, sender in self._inserter.senders.items()}
 
     @property
     def previous(self) -> dict[str, tuple[tuple[int, int], ...]]:
         """The same for earlier starts of this process, by their incarnations."""
-        return {address: lane.heard().previous for address, lane in self._inserting.lanes.items()}
+        return {address: sender.polled().previous for address, sender in self._inserter.senders.items()}
 
     def counts(self) -> dict[str, float]:
         """How it is going, in numbers."""
-        found = {f"insert_{name}": value for name, value in self._inserting.counts().items()}
-        if self._sampling is not None:
-            sources = self._sampling.sources
+        found = {f"insert_{name}": value for name, value in self._inserter.counts().items()}
+        if self._sampler is not None:
+            shards = self._sampler.shards
             found |= {
-                "sampled": self._sampling.sampled,
-                "sample_waited": self._sampling.waited,
-                "asked_again": self._sampling.asked_again,
-                "dropped_updates": self._sampling.dropped_updates,
-                "shards": len(sources),
-                "shards_away": sum(not source.up for source in sources),
+                "sampled": self._sampler.sampled,
+                "sample_waited": self._sampler.waited,
+                "asked_again": self._sampler.retries,
+                "dropped_updates": self._sampler.dropped_updates,
+                "shards": len(shards),
+                "shards_away": sum(not shard.up for shard in shards),
             }
         found["waited"] = found.get("insert_waited", 0.0) + found.get("sample_waited", 0.0)
         return found
 
     def close(self, timeout: float | None = 5.0) -> None:
         """Hand over what is left, also when the process was asked to stop, and end; what nobody takes is told."""
-        lanes = list(self._inserting.lanes.values())
-        self._inserting.close(timeout)
-        dropped = int(self._inserting.counts().get("dropped", 0))
+        senders = list(self._inserter.senders.values())
+        self._inserter.close(timeout)
+        dropped = int(self._inserter.counts().get("dropped", 0))
         # When both sides were asked to stop and the shards went first, nobody misses what was on its way.
-        missed = self._durable or not (lanes and all(lane.left_alone for lane in lanes))
+        missed = self._durable or not (senders and all(sender.receiver_gone_first for sender in senders))
         if dropped and missed:
             log.warning("%s: %d items were dropped, no shard took them", self._endpoint, dropped)
-        if self._sampling is not None:
-            self._sampling.close()
-        self._context.measuring.ended(self.counts)
+        if self._sampler is not None:
+            self._sampler.close()
+        self._context.data_plane_metrics.untrack(self.counts)
 
     def __enter__(self) -> ReplayClient:
         return self
@@ -161,9 +161,9 @@ class ReplayClient:
     ) -> None:
         self.close()
 
-    def _the_sampling(self) -> Sampling:
-        if self._sampling is None:
+    def _require_sampler(self) -> Sampler:
+        if self._sampler is None:
             raise UserError(
                 f"this client of {self._endpoint} does not sample", fix="say ReplayClient(..., batch=256)"
             )
-        return self._sampling
+        return self._sampler

@@ -18,13 +18,13 @@ from callsheet.runtime.replay import protocol
 from callsheet.runtime.replay.config import PRIORITY, insert_schema
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
-from callsheet.runtime.stream.balanced_sender import Spread
-from callsheet.runtime.stream.durable_sender import DurableLane
-from callsheet.runtime.stream.sender import Lane
+from callsheet.runtime.stream.balanced_sender import BalancedSender
+from callsheet.runtime.stream.durable_sender import DurableSender
+from callsheet.runtime.stream.sender import StreamSender
 
-_HIGHEST = np.float32(np.nan)
+_MAX_SO_FAR = np.float32(np.nan)
 """Stands for the largest priority so far."""
-_PATIENCE = 0.25
+_REQUEST_EVERY = 0.25
 """Seconds between two wishes for a snapshot."""
 
 
@@ -37,7 +37,7 @@ class Receipt(NamedTuple):
     """The item's number among those that this client sent there; it is durable when `durable[shard]` has reached it."""
 
 
-class ReplayLane(Lane):
+class ShardSender(StreamSender):
     """A lane to one shard."""
 
     table = ""
@@ -45,52 +45,52 @@ class ReplayLane(Lane):
     """What the shard says that inserts wait for."""
     purpose = protocol.WRITE
 
-    def put_some(self, items: Mapping[str, NDArray[np.generic]], start: int, timeout: float | None) -> int:
+    def put_batch(self, items: Mapping[str, NDArray[np.generic]], start: int, timeout: float | None) -> int:
         """Take items from the one numbered `start` on, as many as go into one frame: each array has them along its
         first axis. How many."""
         with self._lock:
-            if self._slots is None:
-                self._begin({name: array[0] for name, array in items.items()}, self._version, timeout)
-            assert self._slots is not None
-            assert self.packing is not None
+            if self._views is None:
+                self._open_frame({name: array[0] for name, array in items.items()}, self._version, timeout)
+            assert self._views is not None
+            assert self.packer is not None
             at = self._count
-            count = min(len(items[PRIORITY]) - start, self.packing.capacity - at)
-            for view, name, _, _ in self._slots:
+            count = min(len(items[PRIORITY]) - start, self.packer.capacity - at)
+            for view, name, _, _ in self._views:
                 view[at : at + count] = items[name][start : start + count]
             self._count += count
             self.sequence += count
-            if self._count == self.packing.capacity or self._delivered():
-                self._finish()
-            if self._flusher.resting:
+            if self._count == self.packer.capacity or self._delivered():
+                self._close_frame()
+            if self._flusher.idle:
                 self._flusher.wake()
             return count
 
-    def heard(self) -> ReplayLane:
+    def polled(self) -> ShardSender:
         """Itself, after a look at what the shard has said."""
         self.poll()
         return self
 
     def _hello(self) -> bytes:
-        return protocol.encode(protocol.Want(self.purpose, self.table))
+        return protocol.encode(protocol.TableRequest(self.purpose, self.table))
 
-    def _up(self, welcome: Welcome) -> None:
+    def _on_connect(self, welcome: Welcome) -> None:
         self.waiting = ""
-        super()._up(welcome)
+        super()._on_connect(welcome)
 
-    def _told(self, frame: Frame) -> None:
+    def _on_data(self, frame: Frame) -> None:
         if frame.header.verb == protocol.STATE:
-            self.waiting = protocol.state_of(frame.header.body).waiting
+            self.waiting = protocol.decode_table_state(frame.header.body).waiting
         else:
-            super()._told(frame)
+            super()._on_data(frame)
 
 
-class DurableReplayLane(ReplayLane, DurableLane):
+class DurableShardSender(ShardSender, DurableSender):
     """A lane to one shard that keeps items until a snapshot has them; asks for one when its memory runs full."""
 
     purpose = protocol.WRITE_DURABLY
-    _hurry = False
+    _waiting_for_snapshot = False
     """Whether somebody waits for a snapshot."""
-    _wished = 0.0
+    _requested_at = 0.0
 
     def flush(self, timeout: float | None = None, *, durable: bool = False) -> None:
         """Wait until the shard has all that was put in, or until a snapshot has it, which is asked for."""
@@ -99,23 +99,23 @@ class DurableReplayLane(ReplayLane, DurableLane):
         if durable and self.durable < self.sequence:
             try:
                 with self._lock:
-                    self._hurry, self._wished = True, 0.0
-                    self._push()
+                    self._waiting_for_snapshot, self._requested_at = True, 0.0
+                    self._send_pending()
                 super().flush(deadline.timeout, durable=True)
             finally:
-                self._hurry = False
+                self._waiting_for_snapshot = False
 
-    def _push(self) -> None:
-        super()._push()
-        item = self.packing.nbytes / self.packing.capacity if self.packing else 0
+    def _send_pending(self) -> None:
+        super()._send_pending()
+        item = self.packer.nbytes / self.packer.capacity if self.packer else 0
         if (
-            self._hurry or (self.sequence - self.durable) * item > self._ring.size / 2
-        ) and time.monotonic() - self._wished > _PATIENCE:
-            self._wished = time.monotonic()
-            self.link.send(Header(protocol.STORE, sequence=self.sequence))
+            self._waiting_for_snapshot or (self.sequence - self.durable) * item > self._buffer.size / 2
+        ) and time.monotonic() - self._requested_at > _REQUEST_EVERY:
+            self._requested_at = time.monotonic()
+            self.link.send(Header(protocol.REQUEST_SNAPSHOT, sequence=self.sequence))
 
 
-class Inserting:
+class Inserter:
     """Inserts into all shards of a replay, in turn, a frame at a time."""
 
     def __init__(
@@ -129,37 +129,41 @@ class Inserting:
         keep: int | None,
     ) -> None:
         self._items = schema
-        wire = insert_schema(schema) if schema else None
+        writer_schema = insert_schema(schema) if schema else None
 
-        def lane(address: str, schema: Schema | None) -> Lane:
+        def sender(address: str, schema: Schema | None) -> StreamSender:
             where = (context, endpoint, protocol.SERVICE)
-            made: ReplayLane
+            new_sender: ShardSender
             if keep is None:
-                made = ReplayLane(*where, schema=schema, address=address, window=window)
+                new_sender = ShardSender(*where, schema=schema, address=address, window=window)
             else:
-                made = DurableReplayLane(*where, schema=schema, address=address, window=window, keep=keep)
-            made.table = table
-            return made
+                new_sender = DurableShardSender(
+                    *where, schema=schema, address=address, window=window, keep=keep
+                )
+            new_sender.table = table
+            return new_sender
 
-        self._spread = Spread(context, endpoint, wire, lane)
+        self._balancer = BalancedSender(context, endpoint, writer_schema, sender)
 
     @property
-    def lanes(self) -> dict[str, ReplayLane]:
+    def senders(self) -> dict[str, ShardSender]:
         """To the shards, by their addresses."""
-        return {to: lane for to, lane in self._spread.lanes.items() if isinstance(lane, ReplayLane)}
+        return {
+            to: sender for to, sender in self._balancer.senders.items() if isinstance(sender, ShardSender)
+        }
 
     def put(self, arrays: Mapping[str, object], priority: float | None, timeout: float | None) -> Receipt:
         """One item."""
         if priority is None:
-            item = {**arrays, PRIORITY: _HIGHEST}
+            item = {**arrays, PRIORITY: _MAX_SO_FAR}
         else:
-            item = {**arrays, PRIORITY: np.float32(checked(priority))}
+            item = {**arrays, PRIORITY: np.float32(check_priority(priority))}
         deadline = Deadline(timeout)
         try:
-            lane = self._spread.choose(item, timeout)
-            return Receipt(lane.link.address, lane.put(item, 0, deadline.timeout))
+            sender = self._balancer.choose(item, timeout)
+            return Receipt(sender.link.address, sender.put(item, 0, deadline.timeout))
         except TimedOut as error:
-            raise self._why(error) from None
+            raise self._with_reason(error) from None
 
     def put_many(
         self, arrays: Mapping[str, NDArray[np.generic]], priorities: object, timeout: float | None
@@ -177,54 +181,54 @@ class Inserting:
         if self._items is None:
             self._items = Schema.of(one)
         self._items.check(one)
-        known = np.full(count, _HIGHEST) if priorities is None else checked_many(priorities, count)
+        known = np.full(count, _MAX_SO_FAR) if priorities is None else as_priorities(priorities, count)
         items = {**arrays, PRIORITY: known}
         deadline, done = Deadline(timeout), 0
         try:
             while done < count:
-                lane = self._spread.choose({**one, PRIORITY: _HIGHEST}, deadline.timeout)
-                assert isinstance(lane, ReplayLane)
-                done += lane.put_some(items, done, deadline.timeout)
+                sender = self._balancer.choose({**one, PRIORITY: _MAX_SO_FAR}, deadline.timeout)
+                assert isinstance(sender, ShardSender)
+                done += sender.put_batch(items, done, deadline.timeout)
         except TimedOut as error:
-            raise self._why(error) from None
+            raise self._with_reason(error) from None
 
     def flush(self, timeout: float | None, *, durable: bool) -> None:
         """Wait until the shards have everything, or until it is durable there."""
         deadline = Deadline(timeout)
         try:
-            for lane in self.lanes.values():
-                lane.flush(deadline.timeout, durable=durable)
+            for sender in self.senders.values():
+                sender.flush(deadline.timeout, durable=durable)
         except TimedOut as error:
-            raise self._why(error) from None
+            raise self._with_reason(error) from None
 
     def counts(self) -> dict[str, float]:
         """How it is going, in numbers."""
-        return self._spread.counts()
+        return self._balancer.counts()
 
     def close(self, timeout: float | None) -> None:
         """Hand over what is left, and end."""
-        self._spread.close(timeout)
+        self._balancer.close(timeout)
 
-    def _why(self, error: TimedOut) -> TimedOut:
-        said = sorted({lane.waiting for lane in self.lanes.values() if lane.waiting})
+    def _with_reason(self, error: TimedOut) -> TimedOut:
+        said = sorted({sender.waiting for sender in self.senders.values() if sender.waiting})
         return TimedOut(f"{error.message}; {'; '.join(said)}", fix=error.fix) if said else error
 
 
-def checked(priority: float) -> float:
+def check_priority(priority: float) -> float:
     """A priority that an item can have."""
-    if not 0 <= priority <= protocol.LARGEST_PRIORITY:
+    if not 0 <= priority <= protocol.MAX_PRIORITY:
         raise UserError(
-            f"{priority} cannot be a priority", fix=f"priorities go from 0 to {protocol.LARGEST_PRIORITY:g}"
+            f"{priority} cannot be a priority", fix=f"priorities go from 0 to {protocol.MAX_PRIORITY:g}"
         )
     return priority
 
 
-def checked_many(priorities: object, count: int) -> NDArray[np.float32]:
+def as_priorities(priorities: object, count: int) -> NDArray[np.float32]:
     """Priorities that items can have."""
     found = np.asarray(priorities, np.float32)
     if found.shape != (count,):
         raise UserError(f"{count} items have priorities of the shape {found.shape}", fix="give each one")
-    wrong = found[~((found >= 0) & (found <= protocol.LARGEST_PRIORITY))]
+    wrong = found[~((found >= 0) & (found <= protocol.MAX_PRIORITY))]
     if wrong.size:
-        checked(float(wrong[0]))
+        check_priority(float(wrong[0]))
     return found

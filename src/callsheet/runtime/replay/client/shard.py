@@ -16,19 +16,19 @@ from callsheet.runtime.replay.config import reply_schema
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
 
-_UNHEARD = 16 * 1024
+_QUERY_EVERY_BYTES = 16 * 1024
 """Bytes of priorities after which the shard is asked whether it still listens."""
-_MOST_UNHEARD = 2
+_MAX_OPEN_QUERIES = 2
 """Questions that may be open before the next priorities wait."""
 
 
 @dataclass(slots=True)
-class Reply:
+class SampleReply:
     """Items that have come."""
 
     frame: Frame
     arrays: dict[str, NDArray[np.generic]]
-    resets: int
+    generation: int
     """How often the shard had been connected then."""
 
     def copy(self) -> None:
@@ -39,34 +39,34 @@ class Reply:
         self.frame.release()
 
 
-class Source:
+class ShardClient:
     """A shard. Nothing here waits but where it says so."""
 
     def __init__(self, context: Context, endpoint: str, table: str, address: str, number: int) -> None:
         self.number = number
         """Its place among the shards: the upper bits of a key."""
-        self.state = protocol.State(0, 0.0)
-        self.items: Schema | None = None
-        self.gives: Schema | None = None
+        self.state = protocol.TableState(0, 0.0)
+        self.item_schema: Schema | None = None
+        self.sample_schema: Schema | None = None
         self.window = 1
-        self.resets = 0
+        self.generation = 0
         """How often it was connected: what was asked before the last time is lost."""
-        self.replies: dict[int, Reply] = {}
+        self.replies: dict[int, SampleReply] = {}
         """What has come, by the numbers of the requests. It stays good when the connection breaks."""
-        self._asked = 0
-        self._open = 0
+        self._last_number = 0
+        self._open_requests = 0
         """Requests without an answer."""
-        self._said = 0
-        self._questions = 0
-        body = protocol.encode(protocol.Want(protocol.TO_SAMPLE, table))
+        self._unconfirmed_bytes = 0
+        self._open_queries = 0
+        body = protocol.encode(protocol.TableRequest(protocol.TO_SAMPLE, table))
         self.link = Link(
             context,
             endpoint,
             protocol.SERVICE,
             address=address,
-            on_connect=self._up,
+            on_connect=self._on_connect,
             hello_body=lambda: body,
-            on_data=self._data,
+            on_data=self._on_data,
         )
 
     @property
@@ -74,41 +74,43 @@ class Source:
         """Whether there is a connection now."""
         return self.link.shared_memory is not None
 
-    def ask(self, count: int, done: Reply | None = None) -> int | None:
+    def request(self, count: int, done: SampleReply | None = None) -> int | None:
         """Ask for items; the request's number, or None when there is no connection. A reply that is done with is given
         back in the same message."""
-        if self._open >= protocol.MOST_ASKED:  # parts of many batches whose own shards are gone: some later
+        if (
+            self._open_requests >= protocol.MAX_REQUESTS
+        ):  # parts of many batches whose own shards are gone: some later
             if done is not None:
                 done.frame.release()
             return None
-        self._asked += 1
-        header, released = Header(protocol.SAMPLE, 0, count, self._asked), NO_BLOCK
-        if done is not None and done.resets == self.resets:
+        self._last_number += 1
+        header, released = Header(protocol.SAMPLE, 0, count, self._last_number), NO_BLOCK
+        if done is not None and done.generation == self.generation:
             released, done.frame.block = done.frame.block, NO_BLOCK
         if not self.link.send(header, released):
             return None
-        self._open += 1
-        return self._asked
+        self._open_requests += 1
+        return self._last_number
 
     def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float32], deadline: Deadline) -> bool:
         """Send priorities on their way; whether there was a connection. Waits while the shard does not listen."""
-        while self.up and self._questions >= _MOST_UNHEARD:
+        while self.up and self._open_queries >= _MAX_OPEN_QUERIES:
             self.link.wait(deadline)
         body = protocol.encode_update(keys, priorities)
         if not self.link.send(Header(protocol.UPDATE, 0, len(keys), body=body)):
             return False
-        self._said += len(body)
-        if self._said > _UNHEARD:
-            self._said = 0
-            self._questions += 1
+        self._unconfirmed_bytes += len(body)
+        if self._unconfirmed_bytes > _QUERY_EVERY_BYTES:
+            self._unconfirmed_bytes = 0
+            self._open_queries += 1
             self.link.send(Header(protocol.STATE))
         return True
 
     @property
-    def _lent(self) -> int:
+    def _replies_in_flight(self) -> int:
         """Replies that lie in the shard's memory; the caller may have one more."""
-        now = self.resets
-        return sum(one.resets == now and one.frame.block != NO_BLOCK for one in self.replies.values())
+        now = self.generation
+        return sum(one.generation == now and one.frame.block != NO_BLOCK for one in self.replies.values())
 
     def ready(self, number: int) -> bool:
         """Whether the answer to a request is there."""
@@ -119,34 +121,34 @@ class Source:
         self.replies.clear()
         self.link.close()
 
-    def _up(self, welcome: Welcome) -> None:
-        self.resets += 1
+    def _on_connect(self, welcome: Welcome) -> None:
+        self.generation += 1
         self.window = welcome.window
-        self._said = self._questions = self._open = 0
-        self._learn(protocol.state_of(welcome.body))
+        self._unconfirmed_bytes = self._open_queries = self._open_requests = 0
+        self._set_state(protocol.decode_table_state(welcome.body))
 
-    def _learn(self, state: protocol.State) -> None:
+    def _set_state(self, state: protocol.TableState) -> None:
         if state.schema:
             try:
-                self.items = Schema.decode(state.schema)
+                self.item_schema = Schema.decode(state.schema)
             except ValueError as error:
                 raise BadMessage(str(error)) from None
-            self.gives = reply_schema(self.items)
+            self.sample_schema = reply_schema(self.item_schema)
         self.state = state
 
-    def _data(self, frame: Frame) -> None:
+    def _on_data(self, frame: Frame) -> None:
         if frame.header.verb == protocol.SAMPLE:
-            self._learn(protocol.state_of(frame.header.body))
-            if self.gives is None:
+            self._set_state(protocol.decode_table_state(frame.header.body))
+            if self.sample_schema is None:
                 raise BadMessage("items that were not announced")
-            self._open = max(0, self._open - 1)
-            reply = Reply(frame, frame.arrays(self.gives), self.resets)
-            if self._open and self._lent >= self.window - 2:
+            self._open_requests = max(0, self._open_requests - 1)
+            reply = SampleReply(frame, frame.arrays(self.sample_schema), self.generation)
+            if self._open_requests and self._replies_in_flight >= self.window - 2:
                 # More was asked for than the shard has memory for, in place of one that is gone. What is held here
                 # waits for what is still to come: without room for that, both would wait for ever.
                 reply.copy()
             self.replies[frame.header.sequence] = reply
-            self._questions = self._said = 0
+            self._open_queries = self._unconfirmed_bytes = 0
         elif frame.header.verb == protocol.STATE:
-            self._learn(protocol.state_of(frame.header.body))
-            self._questions = max(0, self._questions - 1)
+            self._set_state(protocol.decode_table_state(frame.header.body))
+            self._open_queries = max(0, self._open_queries - 1)

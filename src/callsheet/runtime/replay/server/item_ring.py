@@ -18,28 +18,28 @@ from numpy.typing import NDArray
 
 from callsheet.runtime.schema import Schema
 
-SEGMENT = 32 << 20
+SEGMENT_BYTES = 32 << 20
 """Bytes of a segment, about."""
-_FEWEST_SEGMENTS = 16
+_MIN_SEGMENTS = 16
 """Segments that a table is divided into at least, so that the spare one costs little."""
-AHEAD = 256 << 20
+PREFAULT_BYTES = 256 << 20
 """Bytes that are taken before they are needed, at most."""
 _STEP = 256 << 10
 """Bytes in one call. Whoever asks for memory in this process waits for it, also ZeroMQ's threads; on a busy machine,
 where a call may be interrupted, 4 MiB at a time kept new clients waiting for seconds."""
 _PAGE = 4096
-_POPULATE_WRITE = 23
+_MADV_POPULATE_WRITE = 23
 """Linux's MADV_POPULATE_WRITE: pages are there as if they had been written, and keep what is in them."""
 
 
-class Ring:
+class ItemRing:
     """Slots for items. Written by one thread; others may read what `intact` confirms afterwards."""
 
     def __init__(self, schema: Schema, capacity: int) -> None:
         self.schema = schema
         self.capacity = capacity
         self.segment = max(
-            1, min(SEGMENT // max(1, schema.item_bytes), math.ceil(capacity / _FEWEST_SEGMENTS))
+            1, min(SEGMENT_BYTES // max(1, schema.item_bytes), math.ceil(capacity / _MIN_SEGMENTS))
         )
         self.slots = (math.ceil(capacity / self.segment) + 1) * self.segment
         self.arrays: dict[str, NDArray[np.generic]] = {
@@ -48,23 +48,23 @@ class Ring:
         }
         self.next = 0
         """The position of the next item."""
-        self._touched = 0
+        self._writing_up_to = 0
         """Up to where slots have been or are being written."""
 
     def write(self, items: Mapping[str, NDArray[np.generic]], skip: int, count: int) -> int:
         """Copy items behind the newest, leaving out the first `skip`; the position of the first."""
         start = self.next
-        self._touched = (
+        self._writing_up_to = (
             start + count
         )  # before the copy: a reader on another thread must not trust what it reads
-        for slot, length in self.pieces(start, count):
+        for slot, length in self.slot_ranges(start, count):
             for name, array in self.arrays.items():
                 array[slot : slot + length] = items[name][skip : skip + length]
             skip += length
         self.next = start + count
         return start
 
-    def pieces(self, start: int, count: int) -> Iterator[tuple[int, int]]:
+    def slot_ranges(self, start: int, count: int) -> Iterator[tuple[int, int]]:
         """The slots of neighboring positions, as (slot, length): one piece, or two around the end."""
         slot = start % self.slots
         length = min(count, self.slots - slot)
@@ -83,13 +83,13 @@ class Ring:
         last = self.next - 1
         return last - (last - slots) % self.slots
 
-    def move_to(self, position: int) -> None:
+    def reset_to(self, position: int) -> None:
         """Begin at a position, with nothing in any slot."""
-        self.next = self._touched = position
+        self.next = self._writing_up_to = position
 
     def intact(self, start: int) -> bool:
         """Whether nothing from this position on has been overwritten, not even in part."""
-        return self._touched <= start + self.slots
+        return self._writing_up_to <= start + self.slots
 
     def memory(self, start: int, count: int) -> list[memoryview]:
         """The bytes of neighboring positions within one segment, field by field."""
@@ -97,26 +97,30 @@ class Ring:
         return [array[slot : slot + count].reshape(-1).view(np.uint8).data for array in self.arrays.values()]
 
 
-class Warming:
+class Prefaulter:
     """Follows the writing of a ring on its first round."""
 
-    def __init__(self, ring: Ring) -> None:
+    def __init__(self, ring: ItemRing) -> None:
         self._ring = ring
-        self._ahead = max(1, AHEAD // max(1, ring.schema.item_bytes))
-        self.warm = 0
+        self._ahead = max(1, PREFAULT_BYTES // max(1, ring.schema.item_bytes))
+        self.prefaulted = 0
         """Slots whose memory was asked for."""
         self._thread: threading.Thread | None = None
-        self._possible = sys.platform == "linux"
+        self._supported = sys.platform == "linux"
 
-    def reached(self, position: int) -> None:
+    def on_written(self, position: int) -> None:
         """Items have been written up to here."""
-        if position + self._ahead // 2 < self.warm or self.warm >= self._ring.slots or not self._possible:
+        if (
+            position + self._ahead // 2 < self.prefaulted
+            or self.prefaulted >= self._ring.slots
+            or not self._supported
+        ):
             return
         if self._thread is None or not self._thread.is_alive():
-            start = max(self.warm, position)
-            self.warm = min(self._ring.slots, max(start, self.warm) + self._ahead)
+            start = max(self.prefaulted, position)
+            self.prefaulted = min(self._ring.slots, max(start, self.prefaulted) + self._ahead)
             self._thread = threading.Thread(
-                target=self._take, args=(start, self.warm), name="callsheet-warming", daemon=True
+                target=self._prefault, args=(start, self.prefaulted), name="callsheet-warming", daemon=True
             )
             self._thread.start()
 
@@ -125,7 +129,7 @@ class Warming:
         if self._thread is not None:
             self._thread.join()
 
-    def _take(self, start: int, stop: int) -> None:
+    def _prefault(self, start: int, stop: int) -> None:
         advise = ctypes.CDLL(None).madvise  # called without the interpreter's lock
         advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
         for array in self._ring.arrays.values():
@@ -133,6 +137,6 @@ class Warming:
             begin = -(-(array.ctypes.data + start * size) // _PAGE) * _PAGE
             end = (array.ctypes.data + stop * size) // _PAGE * _PAGE
             for at in range(begin, end, _STEP):
-                if advise(at, min(_STEP, end - at), _POPULATE_WRITE) != 0:
-                    self._possible = False
+                if advise(at, min(_STEP, end - at), _MADV_POPULATE_WRITE) != 0:
+                    self._supported = False
                     return

@@ -10,7 +10,7 @@ from callsheet.runtime import limits
 
 
 @dataclass
-class Limiter:
+class RateLimiter:
     """Lets sampling begin at a size, and holds the number of samples for each insert near a ratio.
 
     Inserts pass one by one. A sample is granted as a whole once its first item may pass, so the tolerance may be
@@ -37,20 +37,20 @@ class Limiter:
             )
 
     @property
-    def ahead(self) -> float:
+    def surplus(self) -> float:
         """How many samples may be taken for the inserts so far: negative when too many were."""
         return 0.0 if self.ratio is None else self.ratio * (self.inserted - self.min_size) - self.sampled
 
-    def room(self, size: int, count: int) -> int:
+    def allowed_inserts(self, size: int, count: int) -> int:
         """How many of so many items may be inserted into a table of this size."""
         if self.ratio is None:
             return count
-        allowed = math.ceil((self.tolerance - self.ahead) / self.ratio)
+        allowed = math.ceil((self.tolerance - self.surplus) / self.ratio)
         return max(0, min(count, max(allowed, self.min_size - size)))
 
-    def may_sample(self, size: int) -> bool:
+    def can_sample(self, size: int) -> bool:
         """Whether more may be sampled."""
-        return size >= self.min_size and (self.ratio is None or self.ahead > -self.tolerance)
+        return size >= self.min_size and (self.ratio is None or self.surplus > -self.tolerance)
 
     def why_no_insert(self) -> str:
         """What an insert waits for."""

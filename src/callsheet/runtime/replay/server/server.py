@@ -20,9 +20,9 @@ from callsheet.runtime.replay import protocol
 from callsheet.runtime.replay.config import Table, items_of
 from callsheet.runtime.replay.server.snapshot_format import freeze
 from callsheet.runtime.replay.server.snapshot_restore import restore
-from callsheet.runtime.replay.server.snapshot_writer import Snapshots
+from callsheet.runtime.replay.server.snapshot_writer import SnapshotWriter
 from callsheet.runtime.replay.server.table import LiveTable
-from callsheet.runtime.replay.server.table_service import Guest, Service
+from callsheet.runtime.replay.server.table_service import TableClient, TableService
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline, Stopping
 from callsheet.runtime.stream import sender as stream
@@ -30,10 +30,10 @@ from callsheet.runtime.stream.delivery_log import Cursor
 from callsheet.store import Fenced, open_store
 
 log = logging.getLogger("callsheet.runtime")
-_TICK = 0.2
+_NOTIFY_EVERY = 0.2
 """Seconds after which those who wait are told why."""
-_QUIET = 0.2
-_LINGER = 2.0
+_DRAIN_QUIET = 0.2
+_DRAIN_SECONDS = 2.0
 """Seconds for which items are taken when the process should stop, and without one for so long it is over."""
 
 
@@ -73,26 +73,26 @@ class ReplayServer:
                 fix="name each of them",
             )
         self.context = context
-        self._every = snapshot_every
-        self._services = {one.name: Service(LiveTable(one)) for one in wanted}
-        self._snapshots: Snapshots | None = None
+        self._snapshot_every = snapshot_every
+        self._services = {one.name: TableService(LiveTable(one)) for one in wanted}
+        self._snapshot_writer: SnapshotWriter | None = None
         self._stored_at = time.monotonic()
-        self._changes = 0
-        self._told = 0.0
-        self._more = False
+        self._stored_changes = 0
+        self._notified = 0.0
+        self._busy = False
         """Whether there is work although nothing new comes."""
-        life = context.incarnation
+        epoch = context.incarnation
         if snapshot_every is not None:
-            life = self._restore(context.storage if storage is None else storage, endpoint, keep, wanted)
+            epoch = self._restore(context.storage if storage is None else storage, endpoint, keep, wanted)
         for service in self._services.values():
-            service.table.begin_life(life)
-        self._changes = self._changed()
-        pattern = EndpointHandler(protocol.SERVICE, accept=self._accept, on_disconnect=self._gone)
+            service.table.begin_epoch(epoch)
+        self._stored_changes = self._change_count()
+        pattern = EndpointHandler(protocol.SERVICE, accept=self._accept, on_disconnect=self._on_disconnect)
         self.listener = Listener(context, endpoint, pattern, window=window)
         self.address = self.listener.address
-        metrics = context.measuring.follow("ReplayServer", endpoint, self.counts)
-        if self._snapshots is not None:
-            self._snapshots.observe = metrics.snapshot_seconds.observe
+        metrics = context.data_plane_metrics.track("ReplayServer", endpoint, self.counts)
+        if self._snapshot_writer is not None:
+            self._snapshot_writer.observe = metrics.snapshot_seconds.observe
 
     def _restore(self, storage: str, endpoint: str, keep: int, wanted: list[Table]) -> int:
         if not storage:
@@ -102,13 +102,13 @@ class ReplayServer:
             )
         folder = f"checkpoints/{self.context.role}-{self.context.index}/{endpoint}"
         store = open_store(storage).sub(folder)
-        self._snapshots = Snapshots(store, keep, self._wake)
+        self._snapshot_writer = SnapshotWriter(store, keep, self._wake)
         for name, found in restore(store, wanted).items():
             self._services[name] = found.service
             if found.service.table.schema:
-                self._snapshots.know(name, found.service.table.ring, found.segments)
+                self._snapshot_writer.mark_stored(name, found.service.table.ring, found.segments)
             log.info("table %s goes on with %s items", name, f"{found.service.table.size:,}")
-        return self._snapshots.fence
+        return self._snapshot_writer.fence
 
     def _wake(self) -> None:
         self.listener.wake()
@@ -118,10 +118,10 @@ class ReplayServer:
         deadline = Deadline(timeout)
         try:
             while not deadline.passed:
-                self.step(deadline.left(_TICK))
+                self.step(deadline.left(_NOTIFY_EVERY))
         except Stopping:
-            self._linger()
-            if self._snapshots is not None:
+            self._drain()
+            if self._snapshot_writer is not None:
                 self.snapshot()
             raise
 
@@ -129,30 +129,30 @@ class ReplayServer:
         """Deal with what has come, or comes within this time."""
         if timeout is not None:
             limits.seconds("timeout", timeout)
-        for frame in self.listener.poll(0.0 if self._more else timeout):
-            self._take(frame)
-        self._more = False
+        for frame in self.listener.poll(0.0 if self._busy else timeout):
+            self._handle(frame)
+        self._busy = False
         for service in self._services.values():
-            self._more = service.pump() or self._more
+            self._busy = service.process_pending() or self._busy
         now = time.monotonic()
-        if now - self._told > _TICK:
-            self._told = now
-            self._tell()
-        if self._snapshots is not None:
-            self._keep_stored(self._snapshots, now)
+        if now - self._notified > _NOTIFY_EVERY:
+            self._notified = now
+            self._notify()
+        if self._snapshot_writer is not None:
+            self._snapshot_if_due(self._snapshot_writer, now)
 
     def snapshot(self, timeout: float | None = None) -> bool:
         """Store the tables as they are now, and wait until that is done; whether it was. Service stands still."""
-        if self._snapshots is None:
+        if self._snapshot_writer is None:
             raise UserError("this replay takes no snapshots", fix="pass snapshot_every=seconds")
         deadline = Deadline(timeout)
-        self._durable(
-            self._snapshots.collect(deadline.left())
+        self._acknowledge(
+            self._snapshot_writer.collect(deadline.left())
         )  # one of an earlier moment, which is under way
-        if not self._snapshots.running:
-            self._start(self._snapshots)
-            self._durable(self._snapshots.collect(deadline.left()))
-        return not self._snapshots.running and self._snapshots.error is None
+        if not self._snapshot_writer.running:
+            self._start_snapshot(self._snapshot_writer)
+            self._acknowledge(self._snapshot_writer.collect(deadline.left()))
+        return not self._snapshot_writer.running and self._snapshot_writer.error is None
 
     def table(self, name: str = "replay") -> LiveTable:
         """One of the tables."""
@@ -174,15 +174,15 @@ class ReplayServer:
                 "restored": table.counts.restored,
                 "duplicates": service.counts.duplicates,
                 "missed": service.counts.missed,
-                "held_inserts": service.held,
-                "held_samples": service.asked,
+                "held_inserts": service.pending_inserts,
+                "held_samples": service.pending_samples,
                 "insert_wait_seconds": service.counts.insert_wait,
                 "sample_wait_seconds": service.counts.sample_wait,
             }.items():
                 found[name] = found.get(name, 0) + value
         found["samples_per_insert"] = found["samples"] / max(1, found["inserts"])
-        if self._snapshots is not None:
-            told = self._snapshots.counts
+        if self._snapshot_writer is not None:
+            told = self._snapshot_writer.counts
             found |= {"snapshots": told.stored, "snapshot_failures": told.failed}
             found |= {"snapshot_bytes": told.bytes, "snapshot_seconds": told.seconds}
             found |= {"snapshot_pause_seconds": told.pause, "snapshot_longest_pause": told.longest_pause}
@@ -191,10 +191,10 @@ class ReplayServer:
     def close(self) -> None:
         """Stop serving. What is not in a snapshot is gone."""
         self.listener.close()
-        if self._snapshots is not None:
+        if self._snapshot_writer is not None:
             with contextlib.suppress(Fenced):  # it was told already, or nobody asks any more
-                self._snapshots.collect(timeout=None)
-        self.context.measuring.ended(self.counts)
+                self._snapshot_writer.collect(timeout=None)
+        self.context.data_plane_metrics.untrack(self.counts)
 
     def __enter__(self) -> ReplayServer:
         return self
@@ -206,7 +206,7 @@ class ReplayServer:
 
     def _accept(self, hello: m.Hello, schema: Schema | None) -> bytes:
         try:
-            want = protocol.want_of(hello.body)
+            want = protocol.decode_table_request(hello.body)
         except m.BadMessage as error:
             raise RefuseLink(str(error)) from None
         service = self._services.get(want.table)
@@ -216,20 +216,21 @@ class ReplayServer:
             return protocol.encode(service.state())
         if want.purpose not in (protocol.WRITE, protocol.WRITE_DURABLY):
             raise RefuseLink(f"it wants to {want.purpose!r}, which a replay cannot")
-        if want.purpose == protocol.WRITE_DURABLY and self._snapshots is None:
+        if want.purpose == protocol.WRITE_DURABLY and self._snapshot_writer is None:
             raise RefuseLink("this replay takes no snapshots, so nothing becomes durable")
-        self._agree(service.table, schema)
-        return service.ledger.marks(hello.name, hello.incarnation)
+        self._check_schema(service.table, schema)
+        return service.delivery_log.acknowledgement(hello.name, hello.incarnation)
 
-    def _agree(self, table: LiveTable, schema: Schema | None) -> None:
+    def _check_schema(self, table: LiveTable, schema: Schema | None) -> None:
         """The first item says what items look like, the others agree. A hello alone settles nothing: one that never
         sends an item must not keep all others out."""
         if schema is None:
             raise RefuseLink("a writer must say what its items look like")
-        if table.takes is not None:
-            if schema != table.takes:
+        if table.writer_schema is not None:
+            if schema != table.writer_schema:
                 raise RefuseLink(
-                    f"items of table {table.options.name!r} are: {table.takes}", schema=table.takes
+                    f"items of table {table.options.name!r} are: {table.writer_schema}",
+                    schema=table.writer_schema,
                 )
             return
         try:
@@ -237,75 +238,84 @@ class ReplayServer:
         except (UserError, ValueError) as error:
             raise RefuseLink(str(error)) from None
 
-    def _guest(self, peer: Peer) -> Guest:
+    def _client_of(self, peer: Peer) -> TableClient:
         if peer.state is None:
-            want = protocol.want_of(peer.hello.body)
-            peer.state = Guest(self._services[want.table], samples=want.purpose == protocol.TO_SAMPLE)
-        guest: Guest = peer.state
-        return guest
+            want = protocol.decode_table_request(peer.hello.body)
+            peer.state = TableClient(self._services[want.table], samples=want.purpose == protocol.TO_SAMPLE)
+        client: TableClient = peer.state
+        return client
 
-    def _take(self, frame: Frame) -> None:
+    def _handle(self, frame: Frame) -> None:
         try:
-            guest = self._guest(frame.peer)
-            guest.service.take(frame, guest)
+            client = self._client_of(frame.peer)
+            client.service.handle(frame, client)
         except m.BadMessage as error:
             frame.release()
             self.listener.protocol_error(frame.peer, str(error))
 
-    def _gone(self, peer: Peer) -> None:
-        self._guest(peer).service.gone(peer)
+    def _on_disconnect(self, peer: Peer) -> None:
+        self._client_of(peer).service.on_disconnect(peer)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         peers = self.listener.peers
         for service in self._services.values():
-            service.tell([peer for peer in peers if self._guest(peer).service is service], _TICK)
+            service.notify(
+                [peer for peer in peers if self._client_of(peer).service is service], _NOTIFY_EVERY
+            )
 
-    def _changed(self) -> int:
+    def _change_count(self) -> int:
         tables = [service.table.counts for service in self._services.values()]
         return sum(one.inserted + one.sampled + one.updated for one in tables)
 
-    def _keep_stored(self, snapshots: Snapshots, now: float) -> None:
+    def _snapshot_if_due(self, snapshots: SnapshotWriter, now: float) -> None:
         if snapshots.running:
-            self._durable(snapshots.collect())
+            self._acknowledge(snapshots.collect())
         if snapshots.running:
             return
         if (
-            snapshots.error is None and self._changed() == self._changes
+            snapshots.error is None and self._change_count() == self._stored_changes
         ):  # all is stored: nobody needs to wish for that any more
             for service in self._services.values():
-                service.wishes.clear()
+                service.snapshot_requests.clear()
             return
-        wanted = any(service.wanted for service in self._services.values())
+        wanted = any(service.snapshot_requested for service in self._services.values())
         since = now - self._stored_at
-        if since >= (self._every or 0) or (wanted and since >= max(_TICK, snapshots.counts.seconds)):
-            self._start(snapshots)
+        if since >= (self._snapshot_every or 0) or (
+            wanted and since >= max(_NOTIFY_EVERY, snapshots.counts.seconds)
+        ):
+            self._start_snapshot(snapshots)
 
-    def _start(self, snapshots: Snapshots) -> None:
+    def _start_snapshot(self, snapshots: SnapshotWriter) -> None:
         begun = time.monotonic()
         frozen = [freeze(service) for service in self._services.values()]
-        self._changes, self._stored_at = self._changed(), begun
+        self._stored_changes, self._stored_at = self._change_count(), begun
         for service in self._services.values():
-            service.wishes.clear()
+            service.snapshot_requests.clear()
         snapshots.start(frozen, time.monotonic() - begun)
 
-    def _durable(self, done: dict[str, Cursor] | None) -> None:
+    def _acknowledge(self, done: dict[str, Cursor] | None) -> None:
         """Tell writers what a snapshot has of theirs."""
         if done is None:
             return
-        news = {name: self._services[name].ledger.durable(marks) for name, marks in done.items()}
+        news = {name: self._services[name].delivery_log.mark_durable(marks) for name, marks in done.items()}
         for peer in self.listener.peers:
-            service = self._guest(peer).service
+            service = self._client_of(peer).service
             if peer.name in news.get(service.table.options.name, ()):
-                peer.send(m.Header(stream.MARKS, body=service.ledger.marks(peer.name, peer.incarnation)))
+                peer.send(
+                    m.Header(
+                        stream.ACKNOWLEDGE,
+                        body=service.delivery_log.acknowledgement(peer.name, peer.incarnation),
+                    )
+                )
 
-    def _linger(self) -> None:
+    def _drain(self) -> None:
         """Take what writers that stop at the same time still hand over."""
-        end, quiet = Deadline(_LINGER), Deadline(_QUIET)
+        end, quiet = Deadline(_DRAIN_SECONDS), Deadline(_DRAIN_QUIET)
         with self.listener.ignoring_stop():
             while not end.passed and not quiet.passed:
                 for frame in self.listener.poll(end.left(quiet.left())):
-                    self._take(frame)
-                    quiet = Deadline(_QUIET)
+                    self._handle(frame)
+                    quiet = Deadline(_DRAIN_QUIET)
                 for service in self._services.values():
-                    service.pump()
+                    service.process_pending()
         self.listener.flush_releases()  # before the snapshot, which may take longer than writers wait

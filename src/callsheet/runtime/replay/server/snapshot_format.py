@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callsheet.runtime.link.protocol import Natural
-from callsheet.runtime.replay.server.item_ring import Ring
+from callsheet.runtime.replay.server.item_ring import ItemRing
 from callsheet.runtime.replay.server.selectors import Prioritized
-from callsheet.runtime.replay.server.table_service import Service
+from callsheet.runtime.replay.server.table_service import TableService
 from callsheet.runtime.stream.delivery_log import Cursor
 
 FORMAT = 1
@@ -36,61 +36,61 @@ class Segment(msgspec.Struct, frozen=True):
         return self.start + self.count
 
 
-class Saved(msgspec.Struct):
+class SavedTable(msgspec.Struct):
     """A table in a snapshot."""
 
     name: str
     schema: bytes
     first: Natural
     next: Natural
-    lives: list[tuple[Natural, Natural]]
+    epochs: list[tuple[Natural, Natural]] = msgspec.field(name="lives")
     inserted: Natural
     sampled: Natural
-    highest: float
-    marks: Cursor
+    max_priority: float = msgspec.field(name="highest")
+    cursor: Cursor = msgspec.field(name="marks")
     segments: list[Segment]
 
 
-class Snapshot(msgspec.Struct):
+class ReplaySnapshot(msgspec.Struct):
     """What a set of parts in the store describes."""
 
-    tables: list[Saved]
+    tables: list[SavedTable]
     format: int = FORMAT
 
 
 @dataclass
-class Frozen:
+class FrozenTable:
     """A table at one moment, with the memory from which its items can be read."""
 
-    saved: Saved
-    ring: Ring | None
+    saved: SavedTable
+    ring: ItemRing | None
     priorities: NDArray[np.float32]
 
-    def forget_before(self, position: int) -> None:
+    def drop_before(self, position: int) -> None:
         """Older items have been overwritten: the snapshot is of those from here on."""
         gone = position - self.saved.first
         self.saved.first = position
         self.priorities = self.priorities[gone:]
 
 
-def freeze(service: Service) -> Frozen:
+def freeze(service: TableService) -> FrozenTable:
     """The table as it is now."""
     table = service.table
     known = table.schema is not None
-    saved = Saved(
+    saved = SavedTable(
         name=table.options.name,
         schema=table.ring.schema.encoded if known else b"",
         first=table.first,
         next=table.ring.next if known else 0,
-        lives=list(table.lives),
+        epochs=list(table.epochs),
         inserted=table.limiter.inserted,
         sampled=table.limiter.sampled,
-        highest=1.0,
-        marks=service.ledger.cursor(),
+        max_priority=1.0,
+        cursor=service.delivery_log.cursor(),
         segments=[],
     )
     priorities = np.empty(0, np.float32)
-    if known and isinstance(table.picker, Prioritized):
-        saved.highest = table.picker.highest
-        priorities = table.picker.priorities(table.first, table.size)
-    return Frozen(saved, table.ring if known else None, priorities)
+    if known and isinstance(table.selector, Prioritized):
+        saved.max_priority = table.selector.max_priority
+        priorities = table.selector.priorities(table.first, table.size)
+    return FrozenTable(saved, table.ring if known else None, priorities)

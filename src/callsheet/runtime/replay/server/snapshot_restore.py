@@ -15,30 +15,30 @@ from numpy.typing import NDArray
 from callsheet.errors import UserError
 from callsheet.runtime.link.protocol import BadMessage, decode
 from callsheet.runtime.replay.config import Table
-from callsheet.runtime.replay.protocol import LARGEST_PRIORITY, POSITION_BITS
-from callsheet.runtime.replay.server.item_ring import SEGMENT
+from callsheet.runtime.replay.protocol import MAX_PRIORITY, POSITION_BITS
+from callsheet.runtime.replay.server.item_ring import SEGMENT_BYTES
 from callsheet.runtime.replay.server.selectors import Prioritized
-from callsheet.runtime.replay.server.snapshot_format import FORMAT, Saved, Segment, Snapshot
+from callsheet.runtime.replay.server.snapshot_format import FORMAT, ReplaySnapshot, SavedTable, Segment
 from callsheet.runtime.replay.server.snapshot_writer import STATE
 from callsheet.runtime.replay.server.table import LiveTable
-from callsheet.runtime.replay.server.table_service import Service
+from callsheet.runtime.replay.server.table_service import TableService
 from callsheet.runtime.schema import Schema
-from callsheet.runtime.stream.delivery_log import Ledger
+from callsheet.runtime.stream.delivery_log import DeliveryLog
 from callsheet.store import BadSet, NotFound, Store, StoredSet, latest
 
 log = logging.getLogger("callsheet.runtime")
-_STATE = msgspec.msgpack.Decoder(Snapshot)
+_STATE = msgspec.msgpack.Decoder(ReplaySnapshot)
 
 
 @dataclass
-class Restored:
+class RestoredTable:
     """A table that goes on where a snapshot was taken."""
 
-    service: Service
+    service: TableService
     segments: list[Segment]
 
 
-def restore(store: Store, tables: Iterable[Table]) -> dict[str, Restored]:
+def restore(store: Store, tables: Iterable[Table]) -> dict[str, RestoredTable]:
     """The tables of the newest snapshot that can be read; none when there is no snapshot.
 
     One that is damaged is said so, and the one before it is taken. When all are, that is an error: a replay must not
@@ -57,7 +57,7 @@ def restore(store: Store, tables: Iterable[Table]) -> dict[str, Restored]:
     return {}
 
 
-def _load(store: Store, found: StoredSet, wanted: dict[str, Table]) -> dict[str, Restored]:
+def _load(store: Store, found: StoredSet, wanted: dict[str, Table]) -> dict[str, RestoredTable]:
     try:
         snapshot = decode(_STATE, found.read(STATE), "a state")
     except BadMessage as error:
@@ -82,17 +82,17 @@ def _load(store: Store, found: StoredSet, wanted: dict[str, Table]) -> dict[str,
     return loaded
 
 
-def _table(store: Store, saved: Saved, options: Table, priorities: NDArray[np.float32]) -> Restored:
-    if not saved.first <= saved.next < 1 << POSITION_BITS or not saved.lives:
-        raise ValueError(f"items {saved.first} to {saved.next}, {len(saved.lives)} lives")
-    if not ((priorities >= 0) & (priorities <= LARGEST_PRIORITY)).all() or not math.isfinite(saved.highest):
+def _table(store: Store, saved: SavedTable, options: Table, priorities: NDArray[np.float32]) -> RestoredTable:
+    if not saved.first <= saved.next < 1 << POSITION_BITS or not saved.epochs:
+        raise ValueError(f"items {saved.first} to {saved.next}, {len(saved.epochs)} lives")
+    if not ((priorities >= 0) & (priorities <= MAX_PRIORITY)).all() or not math.isfinite(saved.max_priority):
         raise ValueError("priorities that are negative, too large or no numbers")
     table = LiveTable(options)
-    service = Service(table, Ledger(saved.marks))
+    service = TableService(table, DeliveryLog(saved.cursor))
     table.limiter.inserted, table.limiter.sampled = saved.inserted, saved.sampled
-    table.lives = saved.lives
+    table.epochs = saved.epochs
     if not saved.schema:
-        return Restored(service, [])
+        return RestoredTable(service, [])
     schema = Schema.decode(saved.schema)
     if options.schema is not None and options.schema != schema:
         raise UserError(
@@ -100,11 +100,11 @@ def _table(store: Store, saved: Saved, options: Table, priorities: NDArray[np.fl
             fix="go on with the same items, or use another storage",
         )
     if options.schema is None:
-        table.adopt(schema)
+        table.allocate(schema)
     segments = [
         one for one in saved.segments if one.stop > max(saved.first, saved.next - table.ring.capacity)
     ]
-    table.ring.move_to(segments[0].start if segments else saved.next)
+    table.ring.reset_to(segments[0].start if segments else saved.next)
     for one in segments:
         _read(store, one, table)
     if table.ring.next != saved.next:
@@ -114,18 +114,18 @@ def _table(store: Store, saved: Saved, options: Table, priorities: NDArray[np.fl
         raise ValueError(f"items from {table.first} on without those of the first segment")
     if 0 < len(priorities) < table.size:
         raise ValueError(f"{len(priorities)} priorities for {table.size} items")
-    if isinstance(table.picker, Prioritized):
-        table.picker.highest = saved.highest
+    if isinstance(table.selector, Prioritized):
+        table.selector.max_priority = saved.max_priority
         known = priorities[len(priorities) - table.size :] if len(priorities) else np.full(table.size, np.nan)
-        table.picker.added(table.first, known.astype(np.float32))
+        table.selector.insert(table.first, known.astype(np.float32))
     table.counts.restored = table.size
-    return Restored(service, segments)
+    return RestoredTable(service, segments)
 
 
 def _read(store: Store, segment: Segment, table: LiveTable) -> None:
     """Put the items of a segment into the table."""
     where = f"{store.url}/{segment.key}"
-    if segment.count * table.item_bytes > max(SEGMENT, table.item_bytes):
+    if segment.count * table.item_bytes > max(SEGMENT_BYTES, table.item_bytes):
         raise ValueError(f"a segment of {segment.count} items")
     memory = bytearray(segment.count * table.item_bytes)
     digest, at = hashlib.sha256(), 0

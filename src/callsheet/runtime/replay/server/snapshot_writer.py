@@ -18,27 +18,27 @@ from typing import cast
 import msgspec
 
 from callsheet.errors import CallsheetError
-from callsheet.runtime.replay.server.item_ring import Ring
-from callsheet.runtime.replay.server.snapshot_format import Frozen, Segment, Snapshot
+from callsheet.runtime.replay.server.item_ring import ItemRing
+from callsheet.runtime.replay.server.snapshot_format import FrozenTable, ReplaySnapshot, Segment
 from callsheet.runtime.stream.delivery_log import Cursor
 from callsheet.store import BadSet, Fenced, SetWriter, Store, claim
-from callsheet.store.manifest import Record, everything
-from callsheet.store.upload import Body
+from callsheet.store.manifest import ManifestRecord, all_records
+from callsheet.store.upload import UploadBody
 
 log = logging.getLogger("callsheet.runtime")
 SEGMENTS = "segments"
 STATE = "state"
-NAMED = "segments"
+SEGMENT_KEYS = "segments"
 _KEY = re.compile(rf"{SEGMENTS}/\d+-\d+\.(\d+)-\d+")
 """Position, number of items, the server's fence, and a number that it uses once."""
-_MOST_PIECES = 8
+_MAX_PIECES = 8
 """In which a segment that is still being filled is stored, before it is stored as one."""
-_AGAIN = 60.0
+_WARN_EVERY = 60.0
 """Seconds after which a failure that goes on is told again."""
 
 
 @dataclass
-class Counts:
+class SnapshotStats:
     """What was stored; read by the metrics."""
 
     stored: int = 0
@@ -52,33 +52,33 @@ class Counts:
     longest_pause: float = 0.0
 
 
-class _Items:
+class _SegmentBody:
     """The bytes of a segment, straight from the table; can be read again."""
 
-    def __init__(self, ring: Ring, start: int, count: int) -> None:
+    def __init__(self, ring: ItemRing, start: int, count: int) -> None:
         self._memory = [some for some in ring.memory(start, count) if some.nbytes]
 
     def __iter__(self) -> Iterator[memoryview]:
         return iter(self._memory)
 
 
-class Snapshots:
-    """Writes one snapshot at a time. `finished` is called on the writing thread when there is something to collect."""
+class SnapshotWriter:
+    """Writes one snapshot at a time. `on_finished` is called on the writing thread when there is something to collect."""
 
-    def __init__(self, store: Store, keep: int, finished: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, store: Store, keep: int, on_finished: Callable[[], None] = lambda: None) -> None:
         self._store = store
         self._keep = keep
-        self._finished = finished
+        self._on_finished = on_finished
         self._writer: SetWriter = claim(store)
-        self._known: dict[str, dict[int, list[Segment]]] = {}
+        self._stored: dict[str, dict[int, list[Segment]]] = {}
         self._thread: threading.Thread | None = None
         self._done: dict[str, Cursor] | None = None
         self._serial = 0
-        self._tidied = False
-        self._complained = 0.0
+        self._pruned = False
+        self._warned_at = 0.0
         self.error: CallsheetError | None = None
         """Why the last one failed; None when it did not."""
-        self.counts = Counts()
+        self.counts = SnapshotStats()
         self.observe: Callable[[float], None] = lambda seconds: None
         """Told how long each one took."""
 
@@ -92,15 +92,15 @@ class Snapshots:
         """Whether one is being written."""
         return self._thread is not None
 
-    def know(self, table: str, ring: Ring, segments: list[Segment]) -> None:
+    def mark_stored(self, table: str, ring: ItemRing, segments: list[Segment]) -> None:
         """These need not be written again: a snapshot that was restored has them."""
-        known: dict[int, list[Segment]] = {}
+        stored: dict[int, list[Segment]] = {}
         for one in sorted(segments, key=lambda one: one.start):
             if one.start // ring.segment == (one.stop - 1) // ring.segment:
-                known.setdefault(one.start // ring.segment, []).append(one)
-        self._known[table] = known
+                stored.setdefault(one.start // ring.segment, []).append(one)
+        self._stored[table] = stored
 
-    def start(self, tables: list[Frozen], pause: float) -> None:
+    def start(self, tables: list[FrozenTable], pause: float) -> None:
         """Write these, in the background."""
         self.counts.pause = pause
         self.counts.longest_pause = max(pause, self.counts.longest_pause)
@@ -122,14 +122,14 @@ class Snapshots:
             raise self.error
         return done
 
-    def _run(self, tables: list[Frozen]) -> None:
+    def _run(self, tables: list[FrozenTable]) -> None:
         begun = time.monotonic()
         try:
             self._write(tables)
         except CallsheetError as error:
             self.counts.failed += 1
-            if self.error is None or begun - self._complained > _AGAIN:
-                self._complained = begun
+            if self.error is None or begun - self._warned_at > _WARN_EVERY:
+                self._warned_at = begun
                 log.warning("a snapshot of the replay failed, more are tried: %s", error.message)
             self.error = error
         except Exception:
@@ -139,79 +139,86 @@ class Snapshots:
         else:
             self.error = None
             self.counts.stored += 1
-            self._done = {one.saved.name: one.saved.marks for one in tables}
+            self._done = {one.saved.name: one.saved.cursor for one in tables}
         self.counts.seconds = time.monotonic() - begun
         self.observe(self.counts.seconds)
-        self._finished()
+        self._on_finished()
 
-    def _write(self, tables: list[Frozen]) -> None:
-        if not self._tidied:  # else servers that are killed before their first one pile up segments
-            self._try_to_tidy()
+    def _write(self, tables: list[FrozenTable]) -> None:
+        if not self._pruned:  # else servers that are killed before their first one pile up segments
+            self._try_prune()
         for one in tables:
             self._write_segments(one)
-        named = [segment.key for one in tables for segment in one.saved.segments]
+        segment_keys = [segment.key for one in tables for segment in one.saved.segments]
         self._serial += 1
-        with self._writer.write_set(f"replay-{self._serial:06d}", info={NAMED: named}) as parts:
+        with self._writer.write_set(f"replay-{self._serial:06d}", info={SEGMENT_KEYS: segment_keys}) as parts:
             for number, one in enumerate(tables):
                 parts.put(f"priorities-{number}", one.priorities.tobytes())
-            parts.put(STATE, msgspec.msgpack.encode(Snapshot([one.saved for one in tables])))
-        self._try_to_tidy()
+            parts.put(STATE, msgspec.msgpack.encode(ReplaySnapshot([one.saved for one in tables])))
+        self._try_prune()
 
-    def _write_segments(self, table: Frozen) -> None:
+    def _write_segments(self, table: FrozenTable) -> None:
         ring, saved = table.ring, table.saved
         if ring is None:
             return
-        known = self._known.get(saved.name, {})
+        stored = self._stored.get(saved.name, {})
         kept: dict[int, list[Segment]] = {}
         for number in range((saved.next - 1) // ring.segment, saved.first // ring.segment - 1, -1):
             start = max(saved.first, number * ring.segment)
             stop = min(saved.next, (number + 1) * ring.segment)
             if start >= stop:
                 continue
-            pieces = known.get(number, [])
-            if not pieces or pieces[0].start > start or len(pieces) > _MOST_PIECES:
+            pieces = stored.get(number, [])
+            if not pieces or pieces[0].start > start or len(pieces) > _MAX_PIECES:
                 pieces = []
             done = pieces[-1].stop if pieces else start
             if done < stop:
                 piece = self._write_segment(ring, done, stop - done)
                 if not ring.intact(done):
                     self._store.delete(piece.key)
-                    table.forget_before(stop)
+                    table.drop_before(stop)
                     break
                 pieces = [*pieces, piece]
             kept[number] = pieces
         saved.segments = [piece for _, pieces in sorted(kept.items()) for piece in pieces]
-        self._known[saved.name] = kept
+        self._stored[saved.name] = kept
 
-    def _write_segment(self, ring: Ring, start: int, count: int) -> Segment:
+    def _write_segment(self, ring: ItemRing, start: int, count: int) -> Segment:
         self._serial += 1
-        body = Body(cast("Iterable[bytes]", _Items(ring, start, count)), hashed=True)
+        body = UploadBody(cast("Iterable[bytes]", _SegmentBody(ring, start, count)), hashed=True)
         key = f"{SEGMENTS}/{start:015d}-{count}.{self._writer.fence}-{self._serial}"
         self._store.put_body(key, body)
         self.counts.bytes += body.done
         return Segment(key, start, count, body.sha256)
 
-    def _try_to_tidy(self) -> None:
+    def _try_prune(self) -> None:
         with contextlib.suppress(CallsheetError):  # what stays is removed after the next one
-            self._tidy()
-            self._tidied = True
+            self._prune()
+            self._pruned = True
 
-    def _tidy(self) -> None:
+    def _prune(self) -> None:
         """Remove old snapshots, and segments that none names and no server can name any more.
 
         We may have been stopped for long at any of these lines, and a successor be at work. What it needs of ours is
         named by the snapshot that it began with; what it wrote itself carries a later fence than ours."""
         self._writer.keep(last=self._keep)
-        records = everything(self._store)
+        records = all_records(self._store)
         if any(isinstance(record, BadSet) for record in records):
             return  # it may be the one that names them
-        named = {key for one in records if isinstance(one, Record) for key in one.info.get(NAMED, ())}
-        named |= {one.key for some in self._known.values() for pieces in some.values() for one in pieces}
+        segment_keys = {
+            key
+            for one in records
+            if isinstance(one, ManifestRecord)
+            for key in one.info.get(SEGMENT_KEYS, ())
+        }
+        segment_keys |= {
+            one.key for some in self._stored.values() for pieces in some.values() for one in pieces
+        }
         self._store.delete(
             *(
                 entry.key
                 for entry in self._store.list(SEGMENTS)
-                if entry.key not in named
+                if entry.key not in segment_keys
                 and (found := _KEY.fullmatch(entry.key))
                 and int(found[1]) <= self._writer.fence
             )

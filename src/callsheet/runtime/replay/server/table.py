@@ -10,20 +10,20 @@ from numpy.typing import NDArray
 
 from callsheet.runtime.replay import protocol
 from callsheet.runtime.replay.config import KEY, PROBABILITY, Table, insert_schema, reply_schema
-from callsheet.runtime.replay.protocol import LIFE_BITS, POSITION_BITS
-from callsheet.runtime.replay.server.item_ring import Ring, Warming
-from callsheet.runtime.replay.server.rate_limiter import Limiter
-from callsheet.runtime.replay.server.selectors import Fifo, Picker, Prioritized, Uniform
+from callsheet.runtime.replay.protocol import EPOCH_BITS, POSITION_BITS
+from callsheet.runtime.replay.server.item_ring import ItemRing, Prefaulter
+from callsheet.runtime.replay.server.rate_limiter import RateLimiter
+from callsheet.runtime.replay.server.selectors import Fifo, Prioritized, Selector, Uniform
 from callsheet.runtime.schema import Schema
 
-_POSITION = np.uint64((1 << POSITION_BITS) - 1)
-_LIFE = np.uint64((1 << LIFE_BITS) - 1)
+_POSITION_MASK = np.uint64((1 << POSITION_BITS) - 1)
+_EPOCH_MASK = np.uint64((1 << EPOCH_BITS) - 1)
 
 Arrays = Mapping[str, NDArray[np.generic]]
 
 
 @dataclass
-class Counts:
+class TableStats:
     """What a table has seen; read by the metrics."""
 
     inserted: int = 0
@@ -41,22 +41,22 @@ class LiveTable:
 
     def __init__(self, options: Table) -> None:
         self.options = options
-        self.limiter: Limiter = options.limiter()
-        self.counts = Counts()
+        self.limiter: RateLimiter = options.limiter()
+        self.counts = TableStats()
         self.first = 0
         """The oldest position that is there."""
-        self.lives: list[tuple[int, int]] = [(0, 0)]
+        self.epochs: list[tuple[int, int]] = [(0, 0)]
         """The position at which each life began that an item may belong to, and its number."""
-        self.takes: Schema | None = None
+        self.writer_schema: Schema | None = None
         """What writers send, once it is known."""
-        self.gives: Schema | None = None
+        self.sample_schema: Schema | None = None
         """What samples look like, once it is known."""
         self.item_bytes = 0
-        self._ring: Ring | None = None
-        self._picker: Picker | None = None
-        self._warming: Warming | None = None
+        self._ring: ItemRing | None = None
+        self._selector: Selector | None = None
+        self._prefaulter: Prefaulter | None = None
         if options.schema is not None:
-            self.adopt(options.schema)
+            self.allocate(options.schema)
 
     @property
     def schema(self) -> Schema | None:
@@ -64,16 +64,16 @@ class LiveTable:
         return self._ring.schema if self._ring else None
 
     @property
-    def ring(self) -> Ring:
+    def ring(self) -> ItemRing:
         """Where the items are."""
         assert self._ring is not None, "the table's schema is not known yet"
         return self._ring
 
     @property
-    def picker(self) -> Picker:
+    def selector(self) -> Selector:
         """Which items are drawn."""
-        assert self._picker is not None, "the table's schema is not known yet"
-        return self._picker
+        assert self._selector is not None, "the table's schema is not known yet"
+        return self._selector
 
     @property
     def size(self) -> int:
@@ -81,20 +81,20 @@ class LiveTable:
         return self._ring.next - self.first if self._ring else 0
 
     @property
-    def mass(self) -> float:
+    def total_weight(self) -> float:
         """How much there is to draw from."""
-        return self.picker.mass(self.first) if self._ring else 0.0
+        return self.selector.total_weight(self.first) if self._ring else 0.0
 
-    def adopt(self, schema: Schema) -> None:
+    def allocate(self, schema: Schema) -> None:
         """Allocate for items like these; a `UserError` says why that cannot be."""
         capacity = self.options.capacity(schema)
-        ring = Ring(schema, capacity)
-        self._picker = self._picker_for(ring)
-        self._ring, self._warming = ring, Warming(ring)
-        self.takes, self.gives = insert_schema(schema), reply_schema(schema)
+        ring = ItemRing(schema, capacity)
+        self._selector = self._new_selector(ring)
+        self._ring, self._prefaulter = ring, Prefaulter(ring)
+        self.writer_schema, self.sample_schema = insert_schema(schema), reply_schema(schema)
         self.item_bytes = schema.item_bytes
 
-    def _picker_for(self, ring: Ring) -> Picker:
+    def _new_selector(self, ring: ItemRing) -> Selector:
         rng = np.random.default_rng(self.options.seed)
         match self.options.kind:
             case "prioritized":
@@ -104,11 +104,11 @@ class LiveTable:
             case _:
                 return Uniform(ring, rng)
 
-    def room(self, count: int) -> int:
+    def insertable(self, count: int) -> int:
         """How many of so many items may come now; of many, a part at a time."""
         capacity = self.ring.capacity
         most = capacity - self.size if self.options.kind == "fifo" else capacity
-        return self.limiter.room(self.size, min(count, most))
+        return self.limiter.allowed_inserts(self.size, min(count, most))
 
     def why_no_insert(self) -> str:
         """What an insert waits for."""
@@ -116,22 +116,22 @@ class LiveTable:
             return f"inserts wait for samples: the queue is full with {self.size:,} items"
         return self.limiter.why_no_insert()
 
-    def may_sample(self, count: int) -> bool:
+    def can_sample(self, count: int) -> bool:
         """Whether so many items may be sampled now."""
-        if self._ring is None or not self.limiter.may_sample(self.size):
+        if self._ring is None or not self.limiter.can_sample(self.size):
             return False
-        return self.size >= count if self.picker.consumes else self.mass > 0
+        return self.size >= count if self.selector.removes_sampled else self.total_weight > 0
 
-    def never_sampled(self, count: int) -> tuple[str, str] | None:
+    def impossible_sample(self, count: int) -> tuple[str, str] | None:
         """Why so many items can never be sampled at once, and what to do; None when they can, as far as is known."""
-        size, most = self.item_bytes, protocol.LARGEST_SAMPLE
+        size, most = self.item_bytes, protocol.MAX_SAMPLE_BYTES
         if count * size > most:
             fits = most // size
             return (
                 f"a batch of {count:,} items of {size:,} bytes is larger than {most:,} bytes",
                 f"choose batch={fits} or less" if fits else "make the items smaller",
             )
-        if self._ring is not None and self.picker.consumes and count > self._ring.capacity:
+        if self._ring is not None and self.selector.removes_sampled and count > self._ring.capacity:
             return (
                 f"a batch of {count:,} items from a queue of {self._ring.capacity:,}",
                 "make the queue larger, or the batch smaller",
@@ -140,7 +140,7 @@ class LiveTable:
 
     def why_no_sample(self, count: int) -> str:
         """What a sample waits for."""
-        if not self.limiter.may_sample(self.size):
+        if not self.limiter.can_sample(self.size):
             return self.limiter.why_no_sample(self.size)
         if self.size < count:
             return f"samples wait for items: there are {self.size:,} of {count:,}"
@@ -153,57 +153,57 @@ class LiveTable:
         start = self.ring.write(items, skip, count)
         too_many = self.size - self.ring.capacity
         if too_many > 0:
-            self.picker.evicted(self.first, too_many)
+            self.selector.evict(self.first, too_many)
             self.first += too_many
             self.counts.evicted += too_many
-        self.picker.added(start, priorities)
-        if self._warming is not None:
-            self._warming.reached(self.ring.next)
+        self.selector.insert(start, priorities)
+        if self._prefaulter is not None:
+            self._prefaulter.on_written(self.ring.next)
         self.counts.inserted += count
         self.limiter.inserted += count
 
     def sample(self, count: int, into: Arrays) -> None:
         """Draw items, with their keys and chances."""
-        positions, chances = self.picker.draw(self.first, count)
+        positions, chances = self.selector.sample(self.first, count)
         self.ring.gather(positions % self.ring.slots, into)
         into[KEY][:] = self._keys(positions)
         into[PROBABILITY][:] = chances
-        if self.picker.consumes:
+        if self.selector.removes_sampled:
             self.first += count
         self.counts.sampled += count
         self.limiter.sampled += count
 
     def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float32]) -> None:
         """Change priorities; keys of items that are gone are counted and left alone."""
-        positions = (keys & _POSITION).astype(np.int64)
+        positions = (keys & _POSITION_MASK).astype(np.int64)
         there = (positions >= self.first) & (positions < (self._ring.next if self._ring else 0))
-        there &= self._lives_of(positions) == (keys >> np.uint64(POSITION_BITS) & _LIFE)
+        there &= self._epochs_of(positions) == (keys >> np.uint64(POSITION_BITS) & _EPOCH_MASK)
         stale = len(keys) - int(np.count_nonzero(there))
         if stale:
             self.counts.stale += stale
             positions, priorities = positions[there], priorities[there]
         if self._ring:
-            self.picker.update(positions, priorities)
+            self.selector.update(positions, priorities)
         self.counts.updated += len(positions)
 
     def _keys(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
-        return positions.astype(np.uint64) | self._lives_of(positions) << np.uint64(POSITION_BITS)
+        return positions.astype(np.uint64) | self._epochs_of(positions) << np.uint64(POSITION_BITS)
 
-    def _lives_of(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
-        if len(self.lives) == 1:
-            return np.full(len(positions), self.lives[0][1], np.uint64)
-        began = np.array([start for start, _ in self.lives])
-        numbers = np.array([number for _, number in self.lives], np.uint64)
+    def _epochs_of(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
+        if len(self.epochs) == 1:
+            return np.full(len(positions), self.epochs[0][1], np.uint64)
+        began = np.array([start for start, _ in self.epochs])
+        numbers = np.array([number for _, number in self.epochs], np.uint64)
         return numbers[np.maximum(began.searchsorted(positions, side="right") - 1, 0)]
 
-    def begin_life(self, number: int) -> None:
+    def begin_epoch(self, number: int) -> None:
         """A server has started: what comes from now on has keys of its own. The number should be new."""
         here = self._ring.next if self._ring else 0
-        kept = [life for life in self.lives if life[0] < here]
+        kept = [epoch for epoch in self.epochs if epoch[0] < here]
         while len(kept) > 1 and kept[1][0] <= self.first:
             kept.pop(0)
-        kept = kept[-(1 << LIFE_BITS) + 1 :]
-        taken = {life for _, life in kept}
-        while (number := number % (1 << LIFE_BITS)) in taken:
+        kept = kept[-(1 << EPOCH_BITS) + 1 :]
+        taken = {epoch for _, epoch in kept}
+        while (number := number % (1 << EPOCH_BITS)) in taken:
             number += 1
-        self.lives = [*kept, (here, number)]
+        self.epochs = [*kept, (here, number)]

@@ -19,17 +19,17 @@ from callsheet.runtime.replay.config import PRIORITY, items_of
 from callsheet.runtime.replay.server.table import LiveTable
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stream import sender as stream
-from callsheet.runtime.stream.delivery_log import LARGEST, Ledger
-from callsheet.runtime.stream.packing import MOST_ITEMS
+from callsheet.runtime.stream.delivery_log import MAX_SEQUENCE, DeliveryLog
+from callsheet.runtime.stream.packing import MAX_ITEMS
 
-_TURN = 1 << 20
+_SAMPLE_TURN_BYTES = 1 << 20
 """Bytes of samples after which inserts have their turn."""
-_CHANGED = 0.05
+_NOTIFY_CHANGE = 0.05
 """A table that grew or shrank by this part is worth a word to those who sample."""
 
 
 @dataclass(slots=True)
-class _Held:
+class _PendingInsert:
     """Items that may not come in yet."""
 
     frame: Frame
@@ -39,7 +39,7 @@ class _Held:
 
 
 @dataclass(slots=True)
-class _Ask:
+class _PendingSample:
     """A sample that was not answered yet."""
 
     peer: Peer
@@ -49,19 +49,19 @@ class _Ask:
 
 
 @dataclass(slots=True)
-class Guest:
+class TableClient:
     """What is known about a client."""
 
-    service: Service
+    service: TableService
     samples: bool
-    asking: int = 0
-    told: str = ""
-    mass: float = -1.0
-    schema: bool = False
+    open_requests: int = 0
+    reported_wait: str = ""
+    reported_weight: float = -1.0
+    knows_schema: bool = False
 
 
 @dataclass
-class Counts:
+class ServiceStats:
     """What a table's service has seen; read by the metrics."""
 
     duplicates: int = 0
@@ -73,43 +73,43 @@ class Counts:
 
 
 @dataclass
-class Service:
+class TableService:
     """One table and its clients."""
 
     table: LiveTable
-    ledger: Ledger = field(default_factory=Ledger)
-    counts: Counts = field(default_factory=Counts)
-    wishes: dict[tuple[str, int], int] = field(default_factory=dict)
+    delivery_log: DeliveryLog = field(default_factory=DeliveryLog)
+    counts: ServiceStats = field(default_factory=ServiceStats)
+    snapshot_requests: dict[tuple[str, int], int] = field(default_factory=dict)
     """Up to where a sender, by name and incarnation, asked for its items to be in a snapshot."""
-    _held: deque[_Held] = field(default_factory=deque)
-    _asks: deque[_Ask] = field(default_factory=deque)
+    _pending_inserts: deque[_PendingInsert] = field(default_factory=deque)
+    _pending_samples: deque[_PendingSample] = field(default_factory=deque)
 
     @property
-    def held(self) -> int:
+    def pending_inserts(self) -> int:
         """Messages with items that wait."""
-        return len(self._held)
+        return len(self._pending_inserts)
 
     @property
-    def asked(self) -> int:
+    def pending_samples(self) -> int:
         """Samples that wait."""
-        return len(self._asks)
+        return len(self._pending_samples)
 
     @property
-    def wanted(self) -> bool:
+    def snapshot_requested(self) -> bool:
         """Whether somebody waits for a snapshot; a wish that came late may have been met by then."""
-        for (name, incarnation), last in self.wishes.items():
-            track = self.ledger.track(name, incarnation)
-            if track is not None and track.durable < min(last, track.taken):
+        for (name, incarnation), last in self.snapshot_requests.items():
+            progress = self.delivery_log.progress(name, incarnation)
+            if progress is not None and progress.durable < min(last, progress.received):
                 return True
         return False
 
-    def state(self, waiting: str = "", *, schema: bool = True) -> protocol.State:
+    def state(self, waiting: str = "", *, schema: bool = True) -> protocol.TableState:
         """How the table is, for a client."""
         table = self.table
         known = table.schema
-        return protocol.State(
+        return protocol.TableState(
             table.size,
-            table.mass,
+            table.total_weight,
             waiting,
             known.encoded if known and schema else b"",
             table.ring.capacity if known else 0,
@@ -117,156 +117,172 @@ class Service:
             table.size >= table.limiter.min_size,
         )
 
-    def take(self, frame: Frame, guest: Guest) -> None:
+    def handle(self, frame: Frame, client: TableClient) -> None:
         """Deal with a message; `BadMessage` when it is not one of ours."""
         match frame.header.verb:
             case stream.ITEMS:
-                self._insert(frame, guest)
+                self._on_items(frame, client)
             case protocol.SAMPLE:
-                self._ask(frame, guest)
+                self._on_sample(frame, client)
             case protocol.UPDATE:
-                self.table.update(*protocol.update_of(frame.header.body, frame.header.count))
+                self.table.update(*protocol.decode_update(frame.header.body, frame.header.count))
             case protocol.STATE:
                 frame.peer.send(
-                    Header(protocol.STATE, body=protocol.encode(self.state(guest.told, schema=False)))
+                    Header(
+                        protocol.STATE, body=protocol.encode(self.state(client.reported_wait, schema=False))
+                    )
                 )
-            case protocol.STORE:
-                self.wishes[frame.peer.name, frame.peer.incarnation] = frame.header.sequence
+            case protocol.REQUEST_SNAPSHOT:
+                self.snapshot_requests[frame.peer.name, frame.peer.incarnation] = frame.header.sequence
             case verb:
                 raise BadMessage(f"verb {verb}")
 
-    def _insert(self, frame: Frame, guest: Guest) -> None:
-        header, schema = frame.header, self.table.takes or frame.peer.schema
-        if guest.samples or schema is None or frame.block == NO_BLOCK or not 0 < header.count <= MOST_ITEMS:
+    def _on_items(self, frame: Frame, client: TableClient) -> None:
+        header, schema = frame.header, self.table.writer_schema or frame.peer.schema
+        if client.samples or schema is None or frame.block == NO_BLOCK or not 0 < header.count <= MAX_ITEMS:
             raise BadMessage(f"{header.count} items")
-        if not 0 < header.sequence <= LARGEST - header.count:
+        if not 0 < header.sequence <= MAX_SEQUENCE - header.count:
             raise BadMessage(f"an item with the number {header.sequence}")
         items = frame.arrays(schema)
         # The writer can change its memory at any time: what is checked must be what is used.
         items[PRIORITY] = priorities = items[PRIORITY].copy()
         protocol.check_priorities(cast("NDArray[np.float32]", priorities))
-        if self.table.takes is None:
-            self._adopt(schema)
-        one = _Held(frame, items, time.monotonic())
-        if self._held or not self._let_in(one):
-            self._held.append(one)
+        if self.table.writer_schema is None:
+            self._allocate(schema)
+        pending = _PendingInsert(frame, items, time.monotonic())
+        if self._pending_inserts or not self._try_insert(pending):
+            self._pending_inserts.append(pending)
 
-    def _adopt(self, schema: Schema) -> None:
+    def _allocate(self, schema: Schema) -> None:
         try:
-            self.table.adopt(items_of(schema))
+            self.table.allocate(items_of(schema))
         except (UserError, ValueError, MemoryError) as error:
             raise BadMessage(f"items for which there is no table: {error}") from None
-        for ask in list(self._asks):
-            self._refused(ask)
+        for request in list(self._pending_samples):
+            self._refuse_impossible(request)
 
-    def _let_in(self, one: _Held) -> bool:
+    def _try_insert(self, pending: _PendingInsert) -> bool:
         """Take what may come in; whether that was all."""
-        frame, items = one.frame, one.items
+        frame, items = pending.frame, pending.items
         first, count = frame.header.sequence, frame.header.count
-        track = self.ledger.sender(frame.peer.name).track(frame.peer.incarnation)
-        if first > track.taken + 1:
-            self.counts.missed += first - track.taken - 1
-            track.taken = first - 1
-        here = min(count, track.taken - first + 1)
-        if here and not one.begun:
+        progress = self.delivery_log.sender(frame.peer.name).progress(frame.peer.incarnation)
+        if first > progress.received + 1:
+            self.counts.missed += first - progress.received - 1
+            progress.received = first - 1
+        here = min(count, progress.received - first + 1)
+        if here and not pending.begun:
             self.counts.duplicates += here
-        one.begun = True
+        pending.begun = True
         priorities = cast("NDArray[np.float32]", items[PRIORITY])
         while here < count:
-            room = self.table.room(count - here)
+            room = self.table.insertable(count - here)
             if not room:
                 return False
             self.table.insert(items, here, priorities[here : here + room])
             here += room
-            track.taken = track.read = first + here - 1
+            progress.received = progress.consumed = first + here - 1
         items.clear()
         frame.release()
         return True
 
-    def _ask(self, frame: Frame, guest: Guest) -> None:
+    def _on_sample(self, frame: Frame, client: TableClient) -> None:
         count = frame.header.count
-        if not 0 < count <= protocol.MOST_SAMPLED:
+        if not 0 < count <= protocol.MAX_SAMPLE_ITEMS:
             raise BadMessage(f"a wish for {count} items")
-        if guest.asking >= protocol.MOST_ASKED:
-            raise BadMessage(f"more than {protocol.MOST_ASKED} wishes at a time")
+        if client.open_requests >= protocol.MAX_REQUESTS:
+            raise BadMessage(f"more than {protocol.MAX_REQUESTS} wishes at a time")
         if not frame.peer.alive:
             return  # nobody would take the answer, and others would wait behind it
-        ask = _Ask(frame.peer, count, frame.header.sequence, time.monotonic())
-        if self._refused(ask):
+        request = _PendingSample(frame.peer, count, frame.header.sequence, time.monotonic())
+        if self._refuse_impossible(request):
             return
-        guest.asking += 1
+        client.open_requests += 1
         self.counts.requests += 1
-        self._asks.append(ask)
+        self._pending_samples.append(request)
 
-    def _refused(self, ask: _Ask) -> bool:
+    def _refuse_impossible(self, request: _PendingSample) -> bool:
         """Say no to a sample that can never be, which may have been asked for before anybody knew what items look like."""
-        no = self.table.never_sampled(ask.count)
+        no = self.table.impossible_sample(request.count)
         if no is not None:
-            ask.peer.refuse(*no)
+            request.peer.refuse(*no)
         return no is not None
 
-    def pump(self) -> bool:
+    def process_pending(self) -> bool:
         """Let in and answer what can be now, up to a turn's worth; whether there may be more."""
-        moved, left = True, _TURN
-        while moved and (self._held or self._asks):
+        moved, left = True, _SAMPLE_TURN_BYTES
+        while moved and (self._pending_inserts or self._pending_samples):
             moved = False
-            while self._held:
-                one, before = self._held.popleft(), self.table.counts.inserted
-                done = self._let_in(one)
+            while self._pending_inserts:
+                pending, before = self._pending_inserts.popleft(), self.table.counts.inserted
+                done = self._try_insert(pending)
                 moved = moved or done or self.table.counts.inserted > before
                 if not done:
-                    self._held.appendleft(one)
+                    self._pending_inserts.appendleft(pending)
                     break
-                self.counts.insert_wait += time.monotonic() - one.since
-            for _ in range(len(self._asks)):
-                if not self._asks or not self.table.may_sample(self._asks[0].count):
+                self.counts.insert_wait += time.monotonic() - pending.since
+            for _ in range(len(self._pending_samples)):
+                if not self._pending_samples or not self.table.can_sample(self._pending_samples[0].count):
                     break
                 if left <= 0:
                     return True  # those who insert have their turn before the next large answer
-                ask = self._asks.popleft()
-                if self._answer(ask):
+                request = self._pending_samples.popleft()
+                if self._send_sample(request):
                     moved = True
-                    left -= ask.count * self.table.item_bytes
-                elif ask.peer.alive:
-                    self._asks.append(ask)  # all of its blocks are in flight: others first
+                    left -= request.count * self.table.item_bytes
+                elif request.peer.alive:
+                    self._pending_samples.append(request)  # all of its blocks are in flight: others first
         return False
 
-    def _answer(self, ask: _Ask) -> bool:
-        schema = self.table.gives
+    def _send_sample(self, request: _PendingSample) -> bool:
+        schema = self.table.sample_schema
         assert schema is not None, "a table that may be sampled has a schema"
-        layout = schema.layout(ask.count)
-        guest: Guest = ask.peer.state
-        if not guest.schema:
-            guest.schema = True
-            ask.peer.send(Header(protocol.STATE, body=protocol.encode(self.state())))
-        block = ask.peer.reserve(layout.nbytes) if ask.peer.alive else None
+        layout = schema.layout(request.count)
+        client: TableClient = request.peer.state
+        if not client.knows_schema:
+            client.knows_schema = True
+            request.peer.send(Header(protocol.STATE, body=protocol.encode(self.state())))
+        block = request.peer.reserve(layout.nbytes) if request.peer.alive else None
         if block is None:
             return False
-        self.table.sample(ask.count, layout.views(block.view))
-        guest.asking -= 1
-        guest.mass, guest.told = self.table.mass, ""
-        self.counts.sample_wait += time.monotonic() - ask.since
+        self.table.sample(request.count, layout.views(block.view))
+        client.open_requests -= 1
+        client.reported_weight, client.reported_wait = self.table.total_weight, ""
+        self.counts.sample_wait += time.monotonic() - request.since
         body = protocol.encode(self.state(schema=False))
-        header = Header(protocol.SAMPLE, schema.hash, ask.count, ask.number, body=body)
-        return ask.peer.send(header, block, layout.nbytes)
+        header = Header(protocol.SAMPLE, schema.hash, request.count, request.number, body=body)
+        return request.peer.send(header, block, layout.nbytes)
 
-    def gone(self, peer: Peer) -> None:
+    def on_disconnect(self, peer: Peer) -> None:
         """A client is no longer there: what it sent and was not let in comes again, if it lives."""
-        self._held = deque(one for one in self._held if one.frame.peer is not peer)
-        self._asks = deque(ask for ask in self._asks if ask.peer is not peer)
-        self.wishes.pop((peer.name, peer.incarnation), None)
-        self.ledger.left(peer.name)
+        self._pending_inserts = deque(
+            pending for pending in self._pending_inserts if pending.frame.peer is not peer
+        )
+        self._pending_samples = deque(
+            request for request in self._pending_samples if request.peer is not peer
+        )
+        self.snapshot_requests.pop((peer.name, peer.incarnation), None)
+        self.delivery_log.on_disconnect(peer.name)
 
-    def tell(self, peers: list[Peer], patience: float) -> None:
+    def notify(self, peers: list[Peer], patience: float) -> None:
         """Tell those who wait longer than that why, and those who sample how the table has changed."""
         late = time.monotonic() - patience
-        why = {one.frame.peer: self.table.why_no_insert() for one in self._held if one.since < late}
-        why |= {ask.peer: self.table.why_no_sample(ask.count) for ask in self._asks if ask.since < late}
-        mass = self.table.mass
+        why = {
+            pending.frame.peer: self.table.why_no_insert()
+            for pending in self._pending_inserts
+            if pending.since < late
+        }
+        why |= {
+            request.peer: self.table.why_no_sample(request.count)
+            for request in self._pending_samples
+            if request.since < late
+        }
+        mass = self.table.total_weight
         for peer in peers:
-            guest: Guest = peer.state
+            client: TableClient = peer.state
             reason = why.get(peer, "")
-            moved = guest.samples and abs(mass - guest.mass) > _CHANGED * max(mass, guest.mass)
-            if reason != guest.told or moved:
-                guest.told, guest.mass = reason, mass
+            moved = client.samples and abs(mass - client.reported_weight) > _NOTIFY_CHANGE * max(
+                mass, client.reported_weight
+            )
+            if reason != client.reported_wait or moved:
+                client.reported_wait, client.reported_weight = reason, mass
                 peer.send(Header(protocol.STATE, body=protocol.encode(self.state(reason, schema=False))))
