@@ -68,7 +68,7 @@ class ReplayLoop:
         self._owed += self._config.updates_per_step * played.steps
         while self._owed >= 1:
             self._owed -= 1
-            self._set_schema()
+            self._learn()
 
     def _insert(self, items: dict[str, Any], priorities: Any) -> None:
         if self._table.schema is None:
@@ -82,7 +82,7 @@ class ReplayLoop:
         known = np.full(len(items["reward"]), np.nan, np.float32) if priorities is None else priorities
         self._table.insert(items, 0, known)
 
-    def _set_schema(self) -> None:
+    def _learn(self) -> None:
         self._table.sample(self._config.batch, self._out)
         batch = {name: array for name, array in self._out.items() if name not in (KEY, PROBABILITY)}
         if hasattr(self._config, "beta"):

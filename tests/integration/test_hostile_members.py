@@ -232,7 +232,7 @@ def test_a_priority_that_changes_after_it_was_checked_changes_nothing() -> None:
         for number in range(1, 5):
             sampler.send(m.Header(replay_protocol.SAMPLE, 0, 1, number))
         until(lambda: shard.server.table().counts.inserted == 4)
-        assert shard.server.table().mass == pytest.approx(4.0)
+        assert shard.server.table().total_weight == pytest.approx(4.0)
         assert shard.is_alive()
         del priorities
         writer.close()

@@ -173,7 +173,7 @@ def test_samples_per_insert_are_held_while_both_sides_run() -> None:
                 for _ in range(3 if number % 16 == 0 else 0):
                     replay.sample(10)
         limiter = shard.server.table().limiter
-        assert abs(limiter.ahead) <= tolerance + ratio + 16
+        assert abs(limiter.surplus) <= tolerance + ratio + 16
 
 
 @pytest.mark.parametrize("kind", KINDS)

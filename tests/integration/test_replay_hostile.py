@@ -29,12 +29,12 @@ def link(context: Any, purpose: str, schema: Schema | None = None, body: bytes |
 
 def lives(shard: Serving, kind: str, expelled: int) -> None:
     """The intruder was shown the door, and others are served."""
-    until(lambda: shard.server.listener.counts.expelled >= expelled)
+    until(lambda: shard.server.listener.counts.protocol_errors >= expelled)
     with client(kind, shard.address, role="other", batch=2) as replay:
         replay.insert({"x": np.ones(4, np.float32)}, 1.0, timeout=10)
         replay.flush(10)
         assert replay.sample(10).size >= 1
-        assert np.isfinite(shard.server.table().mass)
+        assert np.isfinite(shard.server.table().total_weight)
 
 
 @pytest.mark.parametrize("kind", ["memory", "network"])
@@ -121,7 +121,7 @@ def test_more_wishes_than_anybody_needs_end_a_link() -> None:
         intruder.connect(10)
         for number in range(protocol.MAX_REQUESTS + 1):
             intruder.send(Header(protocol.SAMPLE, 0, 1, number))
-        until(lambda: shard.server.listener.counts.expelled == 1)
+        until(lambda: shard.server.listener.counts.protocol_errors == 1)
         until(lambda: shard.server.counts()["held_samples"] == 0)
         intruder.close()
 

@@ -70,8 +70,8 @@ def test_chances_are_those_of_one_large_table(kind: str) -> None:
             assert sample.probabilities[numbers >= 100] == pytest.approx(5 / 600)
             assert (numbers >= 100).mean() == pytest.approx(5 / 6, abs=0.04)
             replay.update(sample.keys, np.where(numbers < 100, 5.0, 1.0))
-            until(lambda: first.server.table().mass > 450)
-            until(lambda: second.server.table().mass < 150)
+            until(lambda: first.server.table().total_weight > 450)
+            until(lambda: second.server.table().total_weight < 150)
 
 
 @pytest.mark.parametrize("kind", ["memory", "network"])
