@@ -88,7 +88,7 @@ def test_a_server_goes_on_where_a_snapshot_was_taken(kind: str, tmp_path: Path) 
     with serving(kind, table, **options) as again:
         after = again.server.table()
         assert numbers_in(again) == list(range(700, 1000))
-        assert after.total_weight == pytest.approx(before.mass)
+        assert after.total_weight == pytest.approx(before.total_weight)
         assert (after.limiter.inserted, after.limiter.sampled) == (1000, 50)
         assert after.counts.restored == 300
         with client(kind, again.address, batch=50, ahead=0) as replay:
