@@ -113,7 +113,7 @@ def test_a_suspended_run_has_no_pods_until_the_file_says_go(begin: Begin, namesp
     replaced = begin(
         roles[0] | {"env": [{"name": "A", "value": "1"}]}, roles[1], lifecycle={"suspend": False}
     )
-    assert "Job/exp-worker was replaced: its pods start anew." in replaced.notes
+    assert "Job/exp-worker was replaced, which restarts its pods." in replaced.notes
 
 
 def test_names_of_another_experiment_are_not_touched_and_the_book_owns_all(

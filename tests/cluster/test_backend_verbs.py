@@ -119,7 +119,7 @@ def test_diff_shows_what_a_run_would_change_and_changes_nothing(
     file.write_text(to_yaml(experiment(role, image=image)))
     before = callsheet(namespace, "diff", "-f", str(file))
     assert before.returncode == 1
-    assert "Job/exp-worker would be made" in before.stderr
+    assert "Job/exp-worker would be created" in before.stderr
     assert not namespace.get("jobs")["items"]
     run = callsheet(namespace, "run", "-d", "-f", str(file))
     assert run.returncode == 0, run.stderr
@@ -127,7 +127,7 @@ def test_diff_shows_what_a_run_would_change_and_changes_nothing(
     assert (same.returncode, same.stdout) == (0, ""), same.stdout
     other = callsheet(namespace, "diff", "-f", str(file), "--set", "roles.worker.env=[{name: A, value: b}]")
     assert other.returncode == 1
-    assert "Job/exp-worker would be replaced: its pods start anew" in other.stderr
+    assert "Job/exp-worker would be replaced, which restarts its pods" in other.stderr
     changed = [
         line for line in other.stdout.splitlines() if line[0] in "+-" and line[:3] not in ("+++", "---")
     ]
@@ -195,9 +195,9 @@ def test_what_kubectl_applied_is_looked_at_and_removed_by_the_same_verbs(
     roles = [{"name": "worker", "command": python(code)}, {"name": "other", "command": python(FOREVER)}]
     file.write_text(to_yaml(experiment(*roles, image=image)))
     made = callsheet(namespace, "keys", "exp")
-    assert "The Secret exp-keys is made." in made.stderr
+    assert "Created Secret exp-keys." in made.stderr
     again = callsheet(namespace, "keys", "exp")
-    assert "stays as it is" in again.stderr
+    assert "Kept the existing Secret exp-keys." in again.stderr
     manifests = callsheet(namespace, "render", "-f", str(file))
     namespace("create", "-f", "-", stdin=manifests.stdout)
     eventually(lambda: callsheet(namespace, "logs", "exp", "worker").stdout == "32\n")
@@ -232,5 +232,5 @@ def test_a_dry_run_asks_the_cluster_and_makes_nothing(namespace: Kube, folder: P
     example = Path(__file__).parents[2] / "examples" / "tzmq" / "experiment.yaml"
     done = callsheet(namespace, "run", "-f", str(example), "--set", f"image={image}", "--dry-run")
     assert done.returncode == 0, done.stderr
-    assert "Job/tzmq-learner would be made" in done.stderr
+    assert "Job/tzmq-learner would be created" in done.stderr
     assert not namespace.get("jobs")["items"]

@@ -304,7 +304,7 @@ def test_a_dry_run_checks_everything_and_starts_nothing(home: Path) -> None:
     (home / "x.yaml").write_text(experiment("x", worker=FOREVER))
     done = callsheet("run", "-f", "x.yaml", "--dry-run")
     assert done.returncode == 0
-    assert "x would be started: 1 worker. Nothing was." in done.stderr
+    assert "Experiment/x would be created: 1 worker" in done.stderr
     assert not (home / "runs").exists()
     refused = callsheet("run", "-f", "x.yaml", "--dry-run", "--set", "roles.worker.command=[nope-nope]")
     assert refused.returncode == 2

@@ -163,7 +163,7 @@ def test_the_shell_completes_live_names(callsheet, run: str, monkeypatch: pytest
 def test_plan_and_render_show_every_replica_and_start_nothing(callsheet, run: str) -> None:
     code, shown, _ = callsheet("plan", "-f", "many.yaml", "--set", "roles.actor.replicas=4")
     assert code == 0
-    assert "1 more, see -o wide" in shown
+    assert "1 more; see -o wide" in shown
     names = callsheet("plan", "-f", "many.yaml", "--set", "roles.actor.replicas=4", "-o", "name")[1].split()
     assert names == [*(f"many/actor/{index}" for index in range(4)), "many/simulation/0"]
     assert (

@@ -184,7 +184,7 @@ def test_a_training_that_was_stopped_is_taken_up_by_another_run(folder: Path) ->
     finally:
         process.kill()  # its run ends with it
     assert process.returncode == 130, said
-    assert "No --stop- option is given: it trains until Ctrl-C" in said
+    assert "Training until Ctrl-C, which writes a checkpoint" in said
     assert "callsheet train ppo --resume first" in said
     (kept, *_) = all_sets(open_store(str(results("first"))).sub(FOLDER))
     steps = int(kept.info["steps"])

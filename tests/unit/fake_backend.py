@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from callsheet.backends.base import LogLine, LogQuery, Target
+from callsheet.backends.base import LogLine, LogQuery, PlannedChange, Target
 from callsheet.backends.log_chunks import LogChunk
 from callsheet.backends.status import ContainerStatus, Phase, ReplicaStatus, RoleStatus, Status
 from callsheet.errors import UserError
@@ -78,6 +78,7 @@ class FakeRun:
         return self.states[0].experiment
 
     outlives_us = False
+    needs_attached_client = False
     notes = ()
 
     def attach(self) -> None:
@@ -125,6 +126,9 @@ class FakeRun:
         self.asked.append(("exec", target, list(command)))
         return 7
 
+    def join(self, role: str, command: Sequence[str]) -> int:
+        raise UserError("a member cannot join by hand on this backend")
+
     def delete(self) -> None:
         self.asked.append("delete")
 
@@ -133,6 +137,7 @@ class FakeBackend:
     """Knows some runs, newest first."""
 
     name = "local"
+    on_this_machine = True
 
     def __init__(self, *known: FakeRun) -> None:
         self.known = list(known)
@@ -151,6 +156,9 @@ class FakeBackend:
 
     def check(self, experiment: Any, *, base: Path) -> None:
         """Whatever it is, it would start."""
+
+    def preview(self, experiment: Any, *, base: Path) -> list[PlannedChange]:
+        return [PlannedChange("create", "Experiment", experiment.name, detail="1 a")]
 
     def start(self, experiment: Any, *, base: Path, source: str = "", detach: bool = False) -> FakeRun:
         return self.known[0]

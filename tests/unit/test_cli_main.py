@@ -1,4 +1,4 @@
-"""The door of the command line: help, mistakes, exit codes, what is imported when."""
+"""The entry point of the command line: help, mistakes, exit codes, what is imported when."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-import time
+from resource import RUSAGE_CHILDREN, getrusage
+from statistics import median
 
 import click
 import pytest
@@ -37,22 +38,27 @@ def test_help_comes_without_the_heavy_libraries(verb: list[str]) -> None:
 
 @pytest.mark.exclusive
 @pytest.mark.parametrize("verb", [[], ["run"], ["logs"]], ids=["group", "run", "logs"])
-def test_help_answers_within_150_ms(verb: list[str]) -> None:
-    def once() -> float:
-        begun = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "callsheet", *verb, "--help"], check=True, capture_output=True)
-        return time.perf_counter() - begun
+def test_help_takes_little_longer_than_importing_click(verb: list[str]) -> None:
+    def cpu_seconds(*arguments: str) -> float:
+        before = getrusage(RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+        after = getrusage(RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    # Once is enough to show that it can; a machine may be slow for some seconds.
-    assert any(once() < 0.150 for _ in range(60))
+    # In turns, and in processor time: what else the machine does slows both alike.
+    pairs = [
+        (cpu_seconds("-m", "callsheet", *verb, "--help"), cpu_seconds("-c", "import click")) for _ in range(9)
+    ]
+    ours, click_alone = (median(times) for times in zip(*pairs, strict=True))
+    assert ours < 2.5 * click_alone
 
 
-def test_every_verb_exists_and_its_summary_is_that_of_the_list() -> None:
-    context = click.Context(cli)
-    for verb in VERBS:
-        command = cli.get_command(context, verb)
-        assert command is not None
-        assert command.help
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_summary_of_a_verb_is_the_first_sentence_of_its_help(verb: str) -> None:
+    command = cli.get_command(click.Context(cli), verb)
+    assert command is not None
+    assert command.help is not None
+    assert command.help.split("\n\n")[0].split(". ")[0].removesuffix(".") == VERBS[verb].removesuffix(".")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +88,7 @@ def test_a_mistyped_option_gets_a_suggestion(capsys: pytest.CaptureFixture[str])
 
 def test_an_option_of_the_executed_command_needs_the_two_dashes(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["exec", "run", "actor/0", "ls", "-l"]) == 2
-    assert "Write -- before the command" in capsys.readouterr().err
+    assert "write -- before the command" in capsys.readouterr().err
 
 
 def test_a_users_mistake_is_one_sentence_and_its_fix(
@@ -131,7 +137,7 @@ def test_a_bug_is_one_sentence_that_asks_for_a_report(
     assert call(["ps"]) == 70
     shown = capsys.readouterr().err
     assert "KeyError: 'oops'" in shown
-    assert "report it with what CALLSHEET_DEBUG=1 prints" in shown
+    assert "report it with the output of CALLSHEET_DEBUG=1" in shown
     assert "Traceback" not in shown
 
     monkeypatch.setenv("CALLSHEET_DEBUG", "1")
@@ -174,8 +180,8 @@ def test_output_that_cannot_be_written_is_told_plainly(arguments: list[str]) -> 
         )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-2:] == [
-        "error: the output cannot be written: No space left on device",
-        "  fix: make room there, or write it somewhere else",
+        "error: cannot write the output: No space left on device",
+        "  fix: free some space, or write it somewhere else",
     ]
 
 

@@ -141,12 +141,12 @@ def test_metrics_says_when_there_are_none_and_when_they_are_old(
     assert call(["metrics", RUN, "quiet", "-o", "json"]) == 0
     shown = capsys.readouterr()
     assert json.loads(shown.out) == []
-    assert "None of these processes exports metrics now" in shown.err
+    assert "none of these processes exports any" in shown.err
     assert call(["metrics", RUN, "nobody"]) == 2
     assert "has no role 'nobody'" in capsys.readouterr().err
     run.exported = [exported("actor", 0, time=time.time() - 300, metrics={"steps": 1})]
     assert call(["metrics", RUN]) == 0
-    assert "1 of these processes write no longer; their oldest values are 5m old" in capsys.readouterr().err
+    assert "1 of these processes no longer report; their oldest values are 5m old" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

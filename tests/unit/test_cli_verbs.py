@@ -67,9 +67,10 @@ def test_a_dry_run_answers_in_the_wanted_form(tmp_path: Path, capsys: pytest.Cap
     )
     for form, answer in (("json", [{"action": "create", "kind": "Experiment", "name": "x"}]), ("name", None)):
         assert call(["run", "-f", str(file), "--dry-run", "-o", form]) == 0
-        out, err = capsys.readouterr()
+        out, _ = capsys.readouterr()
         assert json.loads(out) == answer if answer else out == "Experiment/x\n"
-        assert "x would be started: 1 a" in err
+    assert call(["run", "-f", str(file), "--dry-run"]) == 0
+    assert "Experiment/x would be created: 1 a" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("backend")
@@ -91,7 +92,7 @@ def test_ps_without_runs_says_so_on_stderr_and_prints_an_empty_list(
     assert call(["ps", "-o", "json"]) == 0
     shown = capsys.readouterr()
     assert json.loads(shown.out) == []
-    assert "No run is active" in shown.err
+    assert "No active runs" in shown.err
 
 
 @pytest.mark.usefixtures("backend")
@@ -203,8 +204,8 @@ def test_the_log_of_a_replica_that_was_scaled_away_can_still_be_read(
     backend.known[0].lines = []
     assert call(["logs", ACTIVE, "actor/41"]) == 2
     said = capsys.readouterr().err
-    assert "has no replica actor/41, and none that was scaled away wrote anything" in said
-    assert "there are: actor/0 to actor/1" in said
+    assert "has no replica actor/41, and no log of an earlier one" in said
+    assert "actor has actor/0 to actor/1" in said
 
 
 @pytest.mark.usefixtures("backend")
@@ -214,13 +215,13 @@ def test_the_log_of_a_replica_that_was_scaled_away_can_still_be_read(
         (["logs", "nothing"], "there is no run 'nothing'"),
         (["logs", ACTIVE, "acto"], "did you mean actor?"),
         (["logs", ACTIVE, "xyzzy"], "choose one of: learner, actor, simulation"),
-        (["logs", ACTIVE, "actor/7"], "there are: actor/0 to actor/1"),
+        (["logs", ACTIVE, "actor/7"], "actor has actor/0 to actor/1"),
         (["logs", ACTIVE, "-c", "gym"], "choose one of: learner, actor, policy, sim"),
         (["logs", "-f", ACTIVE, "-c", "gym", "simulation"], "simulation has no container 'gym'"),
-        (["status", ""], "the name of a run is empty"),
-        (["stop", ACTIVE, ""], "the name of a run is empty"),
-        (["scale", "", "actor=2"], "the name of a run is empty"),
-        (["logs", ACTIVE, "--grep", "("], "is not a regular expression"),
+        (["status", ""], "RUN is empty"),
+        (["stop", ACTIVE, ""], "RUN is empty"),
+        (["scale", "", "actor=2"], "RUN is empty"),
+        (["logs", ACTIVE, "--grep", "("], "is not a valid regular expression"),
         (["logs", ACTIVE, "--since", "5"], "is not a duration"),
         (["exec", ACTIVE, "actor", "--", "ls"], "write actor/0"),
         (["exec", "-c", "gym", ACTIVE, "simulation/0", "--", "ls"], "choose one of: policy, sim"),
@@ -228,9 +229,9 @@ def test_the_log_of_a_replica_that_was_scaled_away_can_still_be_read(
         (["scale", ACTIVE, "actor"], "write for example actor=8"),
         (["scale", ACTIVE, "critic=2"], "has no role 'critic'"),
         (["scale", ACTIVE, "actr=3"], "did you mean actor?"),
-        (["scale", ACTIVE, "actor=2", "actor=3"], "actor is to have 2 replicas and 3"),
-        (["restart", ACTIVE], "write --all"),
-        (["restart", ACTIVE, "simulation/0/sim"], "only whole replicas restart"),
+        (["scale", ACTIVE, "actor=2", "actor=3"], "actor is given twice, with 2 and 3 replicas"),
+        (["restart", ACTIVE], "or use --all"),
+        (["restart", ACTIVE, "simulation/0/sim"], "only whole replicas can be restarted"),
         (["stop", "--all", ACTIVE], "leave one of them out"),
         (["delete"], "--older-than 7d"),
         (["delete", ACTIVE], f"callsheet stop {ACTIVE}"),
@@ -288,7 +289,7 @@ def test_stop_without_a_name_takes_the_only_active_run(
     assert capsys.readouterr().out == f"{ACTIVE}: Stopped\n"
     backend.known.append(FakeRun(status("other-1", "Running")))
     assert call(["stop"]) == 2
-    assert "name the ones to stop, or write --all" in capsys.readouterr().err
+    assert "name the ones to stop, or use --all" in capsys.readouterr().err
     assert call(["stop", "--all", "--now", "--no-wait"]) == 0
     assert backend.known[2].asked == [("kill", None)]
 
@@ -299,7 +300,7 @@ def test_delete_says_what_goes_and_goes_only_when_told(
     (tmp_path / "log").write_bytes(os.urandom(100_000))
     backend.known[1].states[0].folder = str(tmp_path)
     assert call(["delete", "--older-than", "2h", "--yes"]) == 0
-    assert "nothing to delete" in capsys.readouterr().err
+    assert "No finished run is that old" in capsys.readouterr().err
     assert call(["delete", "--older-than", "1h", "--dry-run"]) == 0
     shown = capsys.readouterr()
     assert ENDED in shown.out

@@ -366,4 +366,4 @@ def test_the_verb_prints_the_experiment_on_stdout_and_warnings_on_stderr(
 
 def test_the_verb_refuses_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["convert", "nowhere.yaml"]) == 2
-    assert "nowhere.yaml cannot be read" in capsys.readouterr().err
+    assert "cannot read nowhere.yaml" in capsys.readouterr().err

@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from callsheet.plan.load import Loaded
     from callsheet.spec.experiment import Experiment
 
+_DIFF_COLORS = {"+": "green", "-": "red", "@": "cyan"}
+_CHANGES = {
+    "create": "would be created",
+    "change": "would be changed",
+    "replace": "would be replaced, which restarts its pods",
+    "delete": "would be deleted",
+}
+
 
 def launch(
     loaded: Sequence[Loaded],
@@ -32,7 +40,8 @@ def launch(
         note_unused_fields(backend, item.experiment)
     _check(backend, loaded)
     if dry_run:
-        return _preview(backend, loaded, form)
+        print_changes(planned_changes(backend, loaded), form)
+        return contract.EXIT_OK
     runs = _start(backend, loaded, detach=detach)
     for line in (line for run in runs for line in run.notes):
         output.say(line)
@@ -41,23 +50,30 @@ def launch(
     return foreground.follow_to_end(runs, on, form, grace=_grace(loaded), then=then)
 
 
-def _preview(backend: base.Backend, loaded: Sequence[Loaded], form: str | None) -> int:
-    """Show what a run would do."""
-    if backend.name == "kubernetes":
-        from callsheet.cli.verbs import diff
-
-        diff.show(diff.changes(options.cluster(), loaded), form)
-        return contract.EXIT_OK
+def planned_changes(backend: base.Backend, loaded: Sequence[Loaded]) -> list[base.PlannedChange]:
+    """What running the files would do."""
+    changes: list[base.PlannedChange] = []
     for item in loaded:
-        sizes = ", ".join(f"{role.replicas} {role.name}" for role in item.experiment.spec.roles)
-        output.say(f"{item.experiment.name} would be started: {sizes}. Nothing was.")
-    names = [item.experiment.name for item in loaded]
-    if form in ("json", "yaml"):  # in the shape of a cluster's answer
-        data = [{"action": "create", "kind": "Experiment", "name": name} for name in names]
+        with item.placing():
+            changes += backend.preview(item.experiment, base=item.base)
+    return changes
+
+
+def print_changes(changes: Sequence[base.PlannedChange], form: str | None) -> None:
+    """Print planned changes in the form that -o asks for."""
+    if form in ("json", "yaml"):
+        data = [{"action": c.action, "kind": c.kind, "name": c.name} for c in changes]
         output.answer(output.structured(data, form))
-    elif form:
-        output.answer("\n".join(f"Experiment/{name}" for name in names))
-    return contract.EXIT_OK
+    elif form == "name" and changes:
+        output.answer("\n".join(f"{c.kind}/{c.name}" for c in changes))
+    elif form is None:
+        for change in changes:
+            detail = f": {change.detail}" if change.detail else ""
+            output.say(f"{change.kind}/{change.name} {_CHANGES[change.action]}{detail}", "bold")
+            for line in change.diff:
+                output.answer(output.paint(line, _DIFF_COLORS.get(line[:1], "")))
+        if not changes:
+            output.say("Nothing would change.")
 
 
 def _check(backend: base.Backend, loaded: Sequence[Loaded]) -> None:
@@ -81,7 +97,7 @@ def _start(backend: base.Backend, loaded: Sequence[Loaded], *, detach: bool) -> 
             with item.placing():
                 runs.append(backend.start(item.experiment, base=item.base, source=item.text, detach=detach))
     except BaseException as error:
-        # Ctrl-C between two starts must not leave the first one behind either.
+        # Ctrl-C between two starts must not leave the first run behind.
         why = error.message if isinstance(error, CallsheetError) else type(error).__name__
         for run in runs:
             with contextlib.suppress(CallsheetError):

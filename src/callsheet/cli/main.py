@@ -1,4 +1,4 @@
-"""The door: a group that imports a verb only when it is used, and the one place where errors become exit codes."""
+"""The entry point: it imports a verb only when it is used, and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -21,47 +21,48 @@ SECTIONS: dict[str, dict[str, str]] = {
         "init": "Write a small working experiment to start from.",
         "validate": "Check experiment files and report every mistake.",
         "plan": "Show every replica with its address and command.",
-        "render": "Print what a backend would make of the files.",
-        "schema": "Print the JSON schema of an experiment file.",
-        "convert": "Turn a DIJob into an experiment file.",
+        "render": "Print what a backend would run, as YAML.",
+        "schema": "Print the JSON schema of experiment files.",
+        "convert": "Convert a DIJob into an experiment file.",
     },
     "Run": {
-        "train": "Train a policy with a built-in algorithm.",
-        "run": "Run experiments and show them until they end.",
-        "attach": "Take up a run again that goes on without you.",
-        "join": "Start one more member of a role in this terminal.",
+        "train": "Train a policy with a built-in algorithm or your own.",
+        "run": "Run experiments and follow them until they end.",
+        "attach": "Reattach to a running experiment.",
+        "join": "Start one more replica of a role in this terminal.",
         "scale": "Change the number of replicas of elastic roles.",
-        "restart": "Stop replicas and start them again.",
-        "stop": "End runs gracefully.",
-        "delete": "Remove finished runs with their results.",
+        "restart": "Restart replicas gracefully.",
+        "stop": "Stop runs gracefully.",
+        "delete": "Delete finished runs with their results and logs.",
     },
-    "Look": {
+    "Inspect": {
         "ps": "List runs.",
-        "status": "Show one run with its roles and replicas.",
-        "logs": "Print the output of replicas.",
+        "status": "Show the state of a run, its roles and its replicas.",
+        "logs": "Print the logs of replicas.",
         "metrics": "Print the newest metrics of replicas.",
         "plot": "Draw the learning curves of trainings.",
-        "evaluate": "Play episodes with a trained policy.",
+        "evaluate": "Play episodes with a trained policy and print their returns.",
         "exec": "Run a command with a replica's environment.",
     },
-    "On a cluster": {
-        "doctor": "Check that the cluster has all that a run needs.",
-        "nodes": "List the cluster's nodes, labels and free GPUs.",
+    "Cluster": {
+        "doctor": "Check that the cluster has everything a run needs.",
+        "nodes": "List the cluster's nodes with labels, taints and free GPUs.",
         "diff": "Show what a run would change in the cluster.",
-        "keys": "Make the key of an experiment that kubectl applies.",
-        "crd": "Print the CustomResourceDefinition of an experiment.",
-        "events": "Show what the cluster noted about a run.",
+        "keys": "Create the key of an experiment applied with kubectl.",
+        "crd": "Print the CustomResourceDefinition of the kind Experiment.",
+        "events": "Show the Kubernetes events of a run.",
         "cp": "Copy files to and from a replica.",
-        "port-forward": "Reach a replica's port from this machine.",
+        "port-forward": "Forward local ports to replicas.",
     },
     "Other": {
-        "completion": "Print the completion script of a shell.",
+        "completion": "Print a completion script for your shell.",
         "version": "Print the version.",
     },
 }
+"""Every verb by section, with the first sentence of its help."""
 VERBS = {verb: summary for section in SECTIONS.values() for verb, summary in section.items()}
 
-_ELSEWHERE = {
+_OTHER_TOOLS = {
     "apply": "run",
     "start": "run",
     "up": "run",
@@ -84,12 +85,12 @@ _ELSEWHERE = {
 """What other tools call our verbs."""
 
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""Why a stream that is open cannot take what is written to it."""
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of writing to an open stream."""
 
 
 class Group(click.Group):
-    """Knows every verb's name and summary by heart, and its code only when it is called."""
+    """Knows the name and summary of every verb, and imports its module when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -106,7 +107,7 @@ class Group(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in VERBS:
-            ctx.fail(f"there is no verb {args[0]!r}.{_suggest(args[0])}")
+            ctx.fail(f"no such command: {args[0]!r}.{_suggest(args[0])}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -125,7 +126,7 @@ class Group(click.Group):
 
 
 def _suggest(word: str) -> str:
-    verb = _ELSEWHERE.get(word) or nearest(word, VERBS, cutoff=0.5)
+    verb = _OTHER_TOOLS.get(word) or nearest(word, VERBS, cutoff=0.5)
     return f" Did you mean `callsheet {verb}`?" if verb else ""
 
 
@@ -142,28 +143,28 @@ def _version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."
 )
 def cli() -> None:
-    """One file describes an experiment; Callsheet runs it, here or on a cluster.
+    """Run distributed RL experiments, on this machine or on Kubernetes.
 
-    `callsheet init` writes a first one.
+    Start with `callsheet init`, which writes a small working experiment.
     """
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and leave with its exit code."""
+    """Run the command line and exit with its exit code."""
     sys.exit(call(sys.argv[1:] if args is None else args))
 
 
 def call(args: Sequence[str]) -> int:
-    """Run the command line; the exit code."""
+    """Run the command line; returns the exit code."""
     if sys.platform == "win32":
-        sys.stderr.write("Callsheet does not run on Windows; use WSL 2, where it runs as on Linux.\n")
+        sys.stderr.write("Callsheet does not run on Windows; use WSL 2.\n")
         return contract.EXIT_MISTAKE
     output.prepare_streams()
     try:
         code = _dispatch(list(args))
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader (`| head`) has seen enough. Python must not try to write the rest when it exits.
+        # The reader (`| head`) is gone. Python must not try to write the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (KeyboardInterrupt, click.exceptions.Abort):
@@ -174,21 +175,21 @@ def call(args: Sequence[str]) -> int:
 
 
 def _unwritable(error: OSError) -> int:
-    """What was to be written did not arrive: say so, where that still works."""
+    """Report that the output could not be written, if stderr still works."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     with contextlib.suppress(OSError):
         output.complain(
-            f"the output cannot be written: {error.strerror}", "make room there, or write it somewhere else"
+            f"cannot write the output: {error.strerror}", "free some space, or write it somewhere else"
         )
     return contract.EXIT_FAILED
 
 
 def _dispatch(args: list[str]) -> int:
-    wanted = os.environ.get("_CALLSHEET_COMPLETE")
-    if wanted:
+    instruction = os.environ.get("_CALLSHEET_COMPLETE")
+    if instruction:
         from click.shell_completion import shell_complete
 
-        return shell_complete(cli, {}, "callsheet", "_CALLSHEET_COMPLETE", wanted)
+        return shell_complete(cli, {}, "callsheet", "_CALLSHEET_COMPLETE", instruction)
     try:
         with cli.make_context("callsheet", args) as ctx:
             code = cli.invoke(ctx)
@@ -205,20 +206,18 @@ def _dispatch(args: list[str]) -> int:
         return error.exit_code
     except (BrokenPipeError, click.exceptions.Abort):
         raise
-    except Exception as error:  # the last resort: whatever it is, the user gets a sentence
-        if isinstance(error, OSError) and error.errno in _NO_ROOM and error.filename is None:
+    except Exception as error:  # whatever it is, the user gets one sentence
+        if isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename is None:
             raise
-        _report(BugError(f"Callsheet itself failed: {type(error).__name__}: {error}"))
+        _report(BugError(f"internal error: {type(error).__name__}: {error}"))
         return BugError.exit_code
 
 
 def _hint(mistake: click.NoSuchOption) -> None:
-    if mistake.option_name in _ELSEWHERE:
+    if mistake.option_name in _OTHER_TOOLS:
         output.say(_suggest(mistake.option_name).strip())
     elif mistake.ctx and mistake.ctx.info_name in ("exec", "join"):
-        output.say(
-            f"An option of the command itself? Write -- before the command: -- ... {mistake.option_name}"
-        )
+        output.say(f"If {mistake.option_name} belongs to the command, write -- before the command.")
 
 
 def _report(error: CallsheetError) -> None:
@@ -232,6 +231,6 @@ def _report(error: CallsheetError) -> None:
             output.say(output.paint(problem.place, "bold", sys.stderr) + text)
         output.complain(f"{error.message}.")
     elif isinstance(error, BugError):
-        output.complain(error.message, error.fix or "please report it with what CALLSHEET_DEBUG=1 prints")
+        output.complain(error.message, error.fix or "please report it with the output of CALLSHEET_DEBUG=1")
     else:
         output.complain(error.message, error.fix)

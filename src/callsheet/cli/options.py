@@ -1,4 +1,4 @@
-"""The arguments that verbs share, and how a word on the command line becomes a run."""
+"""Options and arguments that verbs share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from callsheet.cli import shell_completion
 from callsheet.errors import UserError
 
 if TYPE_CHECKING:
-    from callsheet.backends.kubernetes.backend import KubernetesBackend
+    from callsheet.backends.cluster import ClusterBackend
     from callsheet.plan.load import Loaded
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -28,7 +28,7 @@ def files(function: Decorated) -> Decorated:
             "sets",
             multiple=True,
             metavar="PATH=VALUE",
-            help="Change a value of the file, such as roles.actor.replicas=8; repeatable.",
+            help="Override a value of the file, such as roles.actor.replicas=8; repeatable.",
         ),
         click.option(
             "-f",
@@ -38,7 +38,7 @@ def files(function: Decorated) -> Decorated:
             required=True,
             metavar="FILE",
             type=click.Path(allow_dash=True),
-            help="A file, a folder of files, or - for standard input; repeatable.",
+            help="Experiment file, folder of files, or - for standard input; repeatable.",
         ),
     ):
         function = option(function)
@@ -46,7 +46,7 @@ def files(function: Decorated) -> Decorated:
 
 
 def on(function: Decorated) -> Decorated:
-    """`--on`, `--context` and `-n`: which backend, and which place of it. `backend` makes use of them."""
+    """`--on`, `--context` and `-n`: which backend, and where; see `backend`."""
     return click.option(
         "--on",
         type=click.Choice(base.names()),
@@ -54,23 +54,25 @@ def on(function: Decorated) -> Decorated:
         envvar="CALLSHEET_ON",
         show_default=f"{base.names()[0]}, or `on` in ~/.config/callsheet/config.toml",
         show_envvar=True,
-        help="The backend.",
+        help="The backend to use.",
     )(_place(function))
 
 
 def _default() -> str:
-    """The backend that the user's settings name, else the first."""
+    """The backend of the user's configuration, else the first."""
     return user_config.load().on or base.names()[0]
 
 
 def on_cluster(function: Decorated) -> Decorated:
-    """The same for verbs that only a cluster has, so that `--on kubernetes` need not be typed; see `cluster`."""
+    """The same for verbs that need a cluster, which is then the default; see `cluster`."""
     return click.option(
         "--on",
-        type=click.Choice(["kubernetes"]),
-        default="kubernetes",
+        type=click.Choice(base.CLUSTERS),
+        default=base.CLUSTERS[0],
+        show_default=True,
         expose_value=False,
-        help="Always Kubernetes: a laptop has nothing of the kind.",
+        callback=_remember,
+        help="The cluster backend to use.",
     )(_place(function))
 
 
@@ -81,27 +83,27 @@ def _place(function: Decorated) -> Decorated:
             "--namespace",
             metavar="NAME",
             expose_value=False,
-            callback=_note,
-            help="The namespace, on Kubernetes; the context's unless given.",
+            callback=_remember,
+            help="Kubernetes namespace (default: that of the context).",
         ),
         click.option(
             "--context",
             metavar="NAME",
             expose_value=False,
-            callback=_note,
-            help="The context of the kubeconfig, on Kubernetes; the current one unless given.",
+            callback=_remember,
+            help="Context of the kubeconfig (default: the current one).",
         ),
     ):
         function = option(function)
     return function
 
 
-def _note(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+def _remember(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     ctx.meta[f"callsheet.{param.name}"] = value or ""
 
 
 def backend(name: str, *, everywhere: bool = False) -> base.Backend:
-    """The backend of that name at the place that `--context`, `-n` and `-A` say."""
+    """The backend of that name, at the place given by `--context`, `-n` and `-A`."""
     meta = click.get_current_context().meta
     place = base.Place(
         meta.get("callsheet.context", ""), meta.get("callsheet.namespace", ""), everywhere=everywhere
@@ -109,17 +111,17 @@ def backend(name: str, *, everywhere: bool = False) -> base.Backend:
     return base.backend(name, place) if place != base.Place() else base.backend(name)
 
 
-def cluster() -> KubernetesBackend:
-    """The cluster, for verbs that only a cluster has."""
-    from callsheet.backends.kubernetes.backend import KubernetesBackend
+def cluster() -> ClusterBackend:
+    """The cluster, for verbs that need one."""
+    from callsheet.backends.cluster import ClusterBackend
 
-    found = backend("kubernetes")
-    assert isinstance(found, KubernetesBackend)
-    return found
+    chosen = backend(click.get_current_context().meta["callsheet.on"])
+    assert isinstance(chosen, ClusterBackend)
+    return chosen
 
 
 def where(name: str) -> str:
-    """The options that lead to the same place again: `` --on kubernetes -n team``; empty for the default."""
+    """The options that select the same place again: `` --on kubernetes -n team``; empty for the default."""
     meta = click.get_current_context().meta
     words = [f"--on {name}"] if name != (os.environ.get("CALLSHEET_ON") or _default()) else []
     for option, flag in (("context", "--context"), ("namespace", "-n")):
@@ -129,23 +131,23 @@ def where(name: str) -> str:
 
 
 def form(*choices: str) -> Callable[[Decorated], Decorated]:
-    """`-o`: in which form the answer is printed."""
-    return click.option("-o", "--output", "form", type=click.Choice(choices), help="The answer's form.")
+    """`-o`: the output format."""
+    return click.option("-o", "--output", "form", type=click.Choice(choices), help="Output format.")
 
 
 def watch(function: Decorated) -> Decorated:
-    """`-w`: keep showing."""
-    return click.option("-w", "--watch", is_flag=True, help="Keep showing what changes.")(function)
+    """`-w`: watch for changes."""
+    return click.option("-w", "--watch", is_flag=True, help="Watch for changes.")(function)
 
 
 def container(function: Decorated) -> Decorated:
-    """`-c`: which container of a group."""
+    """`-c`: a container of a group."""
     return click.option(
         "-c",
         "--container",
         metavar="CONTAINER",
         shell_complete=shell_completion.containers,
-        help="Which container of a group.",
+        help="Container, if the replica has several.",
     )(function)
 
 
@@ -168,9 +170,9 @@ def run(*, required: bool = True, many: bool = False) -> Callable[[Decorated], D
 def _no_empty_run(
     _ctx: click.Context, _param: click.Parameter, value: str | tuple[str, ...] | None
 ) -> str | tuple[str, ...] | None:
-    """An empty word is a variable that was never set, and no way to say "the newest"."""
+    """Refuse an empty RUN: probably an unset shell variable, and not a request for the newest run."""
     if value == "" or (isinstance(value, tuple) and "" in value):
-        raise UserError("the name of a run is empty", fix="write a run's id; `callsheet ps -a` lists them")
+        raise UserError("RUN is empty", fix="write a run's id; `callsheet ps -a` lists them")
     return value
 
 
@@ -182,7 +184,7 @@ def targets(function: Decorated) -> Decorated:
 
 
 def duration(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    """Seconds in an option such as `--since 5m`."""
+    """Parse an option such as `--since 5m` into seconds."""
     if value is None:
         return None
     from callsheet.spec.quantity import parse_duration

@@ -1,7 +1,7 @@
-"""Where everything that the command line prints goes out: answers on stdout, all else on stderr.
+"""All output of the command line: answers on stdout, everything else on stderr.
 
-Color only where a person looks: a terminal, and no NO_COLOR. `-o json` prints JSON and nothing else. What only
-some answers need is imported where it is used: every verb's help waits for this module.
+Colors only on a terminal, and not with NO_COLOR. `-o json` prints JSON and nothing else. Some imports are inside
+functions because every verb's --help imports this module.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _GAP = "  "
 
 
 def prepare_streams() -> None:
-    """Let undecodable bytes of a log pass through, and never fail on a character that the terminal lacks."""
+    """Pass undecodable bytes of logs through, and never fail on a character that the terminal lacks."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -49,42 +49,42 @@ def prepare_streams() -> None:
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether a person reads the stream on a screen that understands more than plain lines."""
+    """Whether the stream is a terminal that understands more than plain lines."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def has_color(stream: TextIO) -> bool:
-    """Whether to color what goes there."""
+    """Whether to use colors on the stream."""
     return is_terminal(stream) and not os.environ.get("NO_COLOR")
 
 
 def paint(text: str, style: str, stream: TextIO | None = None) -> str:
-    """The text in a style, where the stream (stdout when absent) shows it."""
+    """The text in a style, if the stream (default: stdout) shows colors."""
     if not style or not has_color(stream or sys.stdout):
         return text
     return f"\x1b[{_CODES[style]}m{text}{RESET}"
 
 
 def answer(text: str) -> None:
-    """Print what was asked for."""
+    """Print the answer, on stdout."""
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
     sys.stdout.flush()
 
 
 def say(text: str, style: str = "") -> None:
-    """Tell the person something beside the answer."""
+    """Print a message beside the answer, on stderr."""
     sys.stdout.flush()
     sys.stderr.write(paint(text, style, sys.stderr) + "\n")
     sys.stderr.flush()
 
 
 def complain(message: str, fix: str = "") -> None:
-    """Print an error and what to do about it."""
+    """Print an error and how to fix it."""
     say(f"{paint('error:', 'error', sys.stderr)} {message}" + (f"\n  fix: {fix}" if fix else ""))
 
 
 def next_commands(commands: Sequence[tuple[str, str]]) -> None:
-    """Show what a person is likely to type now."""
+    """Suggest commands to run next."""
     longest = max(len(command) for command, _ in commands)
     say("Next:")
     for command, purpose in commands:
@@ -103,10 +103,7 @@ def structured(data: Any, form: str) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, cut: bool = True) -> str:
-    """Columns aligned by spaces. On a terminal the last column is cut at its edge unless `cut` is false.
-
-    The column PHASE is colored.
-    """
+    """Columns aligned by spaces; PHASE is colored. On a terminal the last column is cut at the edge, if `cut`."""
     lines = [list(header), *([cell.replace("\n", "↵") for cell in row] for row in rows)]
     widths = [max(width(line[column]) for line in lines) for column in range(len(header))]
     used = sum(widths[:-1]) + len(_GAP) * (len(header) - 1)
@@ -140,13 +137,13 @@ def screen_lines() -> int:
 
 
 def fit(line: str, columns: int) -> str:
-    """A line of ours cut to the screen; a cut line loses its colors."""
+    """A line cut to the screen; a cut line loses its colors."""
     plain = clean(line, colors=False)
     return line if width(plain) <= columns else shorten(plain, columns)
 
 
 def short_path(path: str) -> str:
-    """A path as one would type it here: relative below the working directory, `~` below the home folder."""
+    """A path as you would type it: relative to the working directory, or with `~`."""
     from pathlib import Path
 
     if not path:

@@ -1,21 +1,20 @@
-"""Where the results of a run are: from a word on the command line to a folder or an address in a cloud."""
+"""Where the results of a run are: a folder or a URL, from what the user typed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from callsheet.cli import options
 from callsheet.errors import UserError
 
 if TYPE_CHECKING:
-    from callsheet.backends.base import Status
+    from callsheet.backends.base import Backend, Status
 
 _CLOUDS = ("s3", "gs", "az")
-_SIGNS = ("status.json", "checkpoints", "metrics")
-"""What a folder of results has at least one of."""
+_MARKERS = ("status.json", "checkpoints", "metrics")
+"""A results folder has at least one of these."""
 
 
 @dataclass(frozen=True)
@@ -23,24 +22,24 @@ class Results:
     """The results of one run."""
 
     name: str
-    """In a legend."""
+    """For people: ``experiment/run``."""
     url: str
-    """For `open_store`: an address in a cloud, or the path of a folder."""
+    """For `open_store`: a URL, or the path of a folder."""
 
 
-def find(reference: str, on: str) -> Results:
-    """The results that are meant by a run's id, an experiment's name, a folder or a URL."""
+def find(reference: str, backend: Backend) -> Results:
+    """The results of a run's id, an experiment's name, a folder or a URL."""
     if "://" in reference:
         return Results("/".join(urlsplit(reference).path.strip("/").split("/")[-2:]) or reference, reference)
     folder = Path(reference)
-    if folder.is_dir() and any((folder / sign).exists() for sign in _SIGNS):
+    if folder.is_dir() and any((folder / marker).exists() for marker in _MARKERS):
         folder = folder.resolve()
         return Results(f"{folder.parent.name}/{folder.name}", str(folder))
-    return of(options.backend(on).find(reference).status())
+    return of(backend.find(reference).status())
 
 
 def of(status: Status) -> Results:
-    """Those of a run that is known."""
+    """The results of a run."""
     return Results(f"{status.experiment}/{status.run}", _url(status))
 
 
@@ -48,20 +47,21 @@ def _url(status: Status) -> str:
     if not status.folder:
         raise UserError(
             f"the results of run {status.run} are not on this machine",
-            fix=f"give their address: the experiment's storage, then /{status.experiment}/{status.run}",
+            fix=f"give their URL: the experiment's storage, then /{status.experiment}/{status.run}",
         )
-    storage = _storage(Path(status.folder))
+    storage = str(stored_spec(status.folder).get("storage") or "")
     if urlsplit(storage).scheme in _CLOUDS:
         return f"{storage.rstrip('/')}/{status.experiment}/{status.run}"
     return status.folder
 
 
-def _storage(folder: Path) -> str:
-    """What the experiment's file says; empty when it says nothing."""
+def stored_spec(folder: str) -> dict[str, Any]:
+    """The `spec` of the experiment file that is stored with a run; empty if there is none."""
     import yaml
 
     try:
-        data = next(iter(yaml.safe_load_all((folder / "experiment.yaml").read_text(encoding="utf-8"))))
-        return str(data["spec"].get("storage") or "")
-    except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError, AttributeError, StopIteration):
-        return ""
+        with open(Path(folder) / "experiment.yaml", encoding="utf-8") as file:
+            spec = next(iter(yaml.safe_load_all(file)))["spec"]
+    except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError, StopIteration):
+        return {}
+    return spec if isinstance(spec, dict) else {}

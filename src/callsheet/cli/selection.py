@@ -15,11 +15,16 @@ def find_run(backend: base.Backend, reference: str | None, *, quiet: bool = Fals
         return backend.find(reference)
     known = backend.runs()
     if not known:
-        raise UserError("there is no run yet", fix="start one with `callsheet run -f FILE`")
-    candidates = [status for status in known if not status.done] or known
-    if len(candidates) > 1 and not quiet:
-        output.say(f"Using the newest of {len(candidates)} runs: {candidates[0].run}.", "dim")
-    return backend.find(candidates[0].run)
+        raise UserError("there are no runs yet", fix="start one with `callsheet run -f FILE`")
+    likely = candidates(known)
+    if len(likely) > 1 and not quiet:
+        output.say(f"Using the newest of {len(likely)} runs: {likely[0].run}.", "dim")
+    return backend.find(likely[0].run)
+
+
+def candidates(known: Sequence[base.Status]) -> Sequence[base.Status]:
+    """The runs that may be meant if none is named: the active ones, or else all; newest first."""
+    return [status for status in known if not status.done] or known
 
 
 def find_with_targets(
@@ -68,7 +73,7 @@ def replicas_hint(status: base.Status, role: str) -> str:
     """Which replicas the role has, as a hint."""
     indexes = [replica.index for replica in status.replicas if replica.role == role]
     last = f" to {role}/{max(indexes)}" if len(indexes) > 1 else ""
-    return f"there are: {role}/{min(indexes)}{last}" if indexes else "there are: none now"
+    return f"{role} has {role}/{min(indexes)}{last}" if indexes else f"{role} has no replicas now"
 
 
 def check_container(status: base.Status, targets: Sequence[base.Target], container: str) -> None:

@@ -85,12 +85,20 @@ class RotatingFile:
         )
 
     def _rotate(self) -> None:
-        for number in range(self._files - 2, -1, -1):
-            source = f"{self.path}.{number}" if number else self.path
-            with contextlib.suppress(FileNotFoundError):
-                os.replace(source, f"{self.path}.{number + 1}")
+        rotate(self.path, self._files)
         self.close()
         self._open()
+
+
+def rotate(path: str, parts: int, *, name: Callable[[str], str] = str) -> None:
+    """Rename ``path`` to ``path.1``, ``path.1`` to ``path.2`` and so on; the oldest of the parts is overwritten.
+
+    `name` gives the file to rename for each part, for files that lie beside them.
+    """
+    for number in range(parts - 2, -1, -1):
+        source = f"{path}.{number}" if number else path
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(name(source), name(f"{path}.{number + 1}"))
 
 
 def _open_locked(path: str) -> int:

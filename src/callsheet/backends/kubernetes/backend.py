@@ -6,15 +6,18 @@ The client library is asked for only when a cluster is: `plan` and `render` need
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from callsheet.backends import user_config
-from callsheet.backends.base import Place, Status
+from callsheet.backends.base import Place, PlannedChange, Status
+from callsheet.backends.run_ids import KnownRun, choose_run
 from callsheet.errors import UserError
 
 if TYPE_CHECKING:
+    from callsheet.backends.cluster import Finding, Node
     from callsheet.backends.kubernetes.apply import Change
     from callsheet.backends.kubernetes.client.api import Api
     from callsheet.backends.kubernetes.run import KubernetesRun
@@ -26,6 +29,7 @@ class KubernetesBackend:
     """Runs experiments in a cluster."""
 
     name = "kubernetes"
+    on_this_machine = False
 
     def __init__(self, place: Place | None = None) -> None:
         self.place = place or Place()
@@ -78,6 +82,18 @@ class KubernetesBackend:
 
         return changes(self._within(experiment), experiment, base)
 
+    def preview(self, experiment: Experiment, *, base: Path) -> list[PlannedChange]:
+        """The changes as the API server would make them."""
+        from callsheet.backends.kubernetes.diff import lines
+
+        return [
+            PlannedChange(
+                c.action, c.kind, c.name, diff=[] if c.action in ("create", "delete") else list(lines(c))
+            )
+            for c in self.changes(experiment, base=base)
+            if c.action != "keep"
+        ]
+
     def _within(self, experiment: Experiment) -> Api:
         """The namespace that the command line names, else the file, else the context."""
         self._check_namespace(experiment)
@@ -108,18 +124,35 @@ class KubernetesBackend:
         """A run by its id, the beginning of its id, `experiment/id`, or the experiment's name."""
         from callsheet.backends.kubernetes.run import KubernetesRun
 
-        known = self.runs()
-        experiment, slash, part = reference.rpartition("/")
-        exact = [s for s in known if s.run == part or (s.experiment == reference and not slash)]
-        begun = [s for s in known if s.run.startswith(part)]
-        matching = [s for s in exact or begun if not slash or s.experiment == experiment]
-        if len(matching) == 1:
-            chosen = matching[0]
-            return KubernetesRun(self.api.within(chosen.namespace), chosen.experiment, chosen.run)
-        if matching:
-            shown = ", ".join(f"{s.experiment}/{s.run}" for s in matching)
-            raise UserError(f"{reference!r} could be any of {shown}", fix="write more of the id")
-        raise UserError(
+        known = [KnownRun(s.experiment, s.run, not s.done, s.namespace) for s in self.runs()]
+        missing = UserError(
             f"there is no run {reference!r} in the namespace {self.api.namespace!r}",
             fix="see which there are: callsheet ps --on kubernetes -a, or look in all namespaces with -A",
         )
+        chosen = choose_run(reference, known, missing=missing)
+        return KubernetesRun(self.api.within(chosen.namespace), chosen.experiment, chosen.run)
+
+    def nodes(self) -> list[Node]:
+        """The cluster's nodes."""
+        from callsheet.backends.kubernetes.observe.cluster import nodes
+
+        return nodes(self.api)
+
+    def examine(self) -> Iterator[Finding]:
+        """Check everything that a run needs."""
+        from callsheet.backends.kubernetes.observe.cluster import examine
+
+        return examine(lambda: self.api)
+
+    def role_manifest(self) -> dict[str, Any]:
+        """The Role with the permissions that a user needs."""
+        from callsheet.backends.kubernetes.rights import role
+
+        return role()
+
+    def make_key(self, experiment: str) -> tuple[str, bool]:
+        """Create the Secret with an experiment's key; its name, and False if it exists already."""
+        from callsheet.backends.kubernetes.launch import make_key
+        from callsheet.backends.kubernetes.names import keys
+
+        return keys(experiment), make_key(self.api, experiment)

@@ -31,7 +31,7 @@ from callsheet.backends.kubernetes.observe.status import assess
 from callsheet.backends.kubernetes.render.objects import render
 from callsheet.backends.kubernetes.render.workdir import collect
 from callsheet.backends.kubernetes.run import KubernetesRun
-from callsheet.backends.local.registry import new_run_id
+from callsheet.backends.run_ids import new_run_id
 from callsheet.backends.scaling import check_sizes
 from callsheet.errors import CallsheetError
 from callsheet.spec.dump import to_yaml
@@ -75,9 +75,9 @@ def _withheld(paths: list[str]) -> str:
 def _news(experiment: str, run: str, done: list[Change]) -> list[str]:
     """What became of a run that was there already."""
     words = {
-        "replace": "replaced: its pods start anew",
+        "replace": "replaced, which restarts its pods",
         "change": "changed",
-        "create": "made",
+        "create": "created",
         "delete": "deleted",
     }
     lines = [f"{c.kind}/{c.name} was {words[c.action]}." for c in done if c.action in words]

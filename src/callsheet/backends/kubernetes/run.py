@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from callsheet import contract
@@ -29,6 +30,7 @@ from callsheet.backends.log_chunks import LogChunk, lines, matching
 from callsheet.errors import RetryError, UserError
 
 if TYPE_CHECKING:
+    from callsheet.backends.cluster import ClusterEvent
     from callsheet.backends.kubernetes.client.port_forward import Forward
     from callsheet.backends.kubernetes.observe.metrics import PodMetrics
     from callsheet.metrics.reader import ProcessMetrics
@@ -46,6 +48,7 @@ class KubernetesRun:
     """One run of an experiment in one namespace."""
 
     outlives_us = True
+    needs_attached_client = True
 
     def __init__(self, api: Api, experiment: str, run: str, *, attached: bool = False) -> None:
         self.api = api
@@ -269,6 +272,23 @@ class KubernetesRun:
             )
         return pod
 
+    def join(self, role: str, command: Sequence[str]) -> int:
+        """Refused: nobody's terminal is part of the cluster's network."""
+        fix = f"use `callsheet scale {self.id} {role}=N`"
+        raise UserError("a member cannot join by hand on kubernetes", fix=fix)
+
+    def copy_from(self, target: Target, source: str, destination: Path) -> int:
+        """Copy a file or folder from a replica; the number of files."""
+        from callsheet.backends.kubernetes.client.copy import copy_from
+
+        return copy_from(self.api, self.pod(target), target.container or "", source, destination)
+
+    def copy_to(self, target: Target, source: Path, destination: str) -> int:
+        """Copy a file or folder to a replica; the number of files."""
+        from callsheet.backends.kubernetes.client.copy import copy_to
+
+        return copy_to(self.api, self.pod(target), target.container or "", source, destination)
+
     def forward(self, target: Target, remote: int, local: int | None, tell: Callable[[str], None]) -> Forward:
         """Bring a port of a replica to this machine; its pod may change meanwhile."""
         from callsheet.backends.kubernetes.client.port_forward import Forward
@@ -290,15 +310,13 @@ class KubernetesRun:
             name: (found["role"], int(found["port"])) for name, found in address_book["endpoints"].items()
         }
 
-    def events(self) -> list[Object]:
-        """What the cluster noted about the run's objects, oldest first."""
+    def events(self) -> list[ClusterEvent]:
+        """What the cluster recorded about the run's objects, oldest first."""
+        from callsheet.backends.kubernetes.observe.events import cluster_events
+
         observed = self._observe(events=False)
-        ours = {reasons.uid(found) for found in (*observed.pods, *observed.workloads.values())}
-        known = self.api.objects("Event")
-        return sorted(
-            (event for event in known if (event.get("involvedObject") or {}).get("uid") in ours),
-            key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "",
-        )
+        ours = {reasons.uid(made) for made in (*observed.pods, *observed.workloads.values())}
+        return cluster_events(self.api.objects("Event"), ours)
 
     def delete(self) -> None:
         """Remove every object of the run; results in its storage stay."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from callsheet.backends.base import Place, Status
+from callsheet.backends.base import Place, PlannedChange, Status
 from callsheet.backends.local import registry
 from callsheet.backends.local.client import LocalRun
 from callsheet.errors import UserError
@@ -22,6 +22,7 @@ class LocalBackend:
     """Runs experiments as processes of this machine."""
 
     name = "local"
+    on_this_machine = True
 
     def __init__(self, place: Place | None = None) -> None:
         if place:
@@ -55,6 +56,11 @@ class LocalBackend:
         from callsheet.backends.local.launch import check
 
         check(experiment, base)
+
+    def preview(self, experiment: Experiment, *, base: Path) -> list[PlannedChange]:
+        """A start here always makes a new run."""
+        sizes = ", ".join(f"{role.replicas} {role.name}" for role in experiment.spec.roles)
+        return [PlannedChange("create", "Experiment", experiment.name, detail=sizes)]
 
     def start(
         self, experiment: Experiment, *, base: Path, source: str = "", detach: bool = False

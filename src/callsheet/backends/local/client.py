@@ -52,6 +52,8 @@ class LocalRun:
         """Whether it goes on when this program goes away."""
         return self._leash is None
 
+    needs_attached_client = False
+
     @property
     def notes(self) -> Sequence[str]:
         """A start here never meets a run that is there already."""

@@ -26,6 +26,7 @@ from callsheet.backends.local.replan import launch_file
 from callsheet.backends.local.supervisor.files import Layout
 from callsheet.backends.local.supervisor.listening import ANY_HOST, listeners
 from callsheet.backends.local.supervisor.results import is_remote
+from callsheet.backends.run_ids import new_run_id
 from callsheet.backends.runs_folder import make_runs_folder, runs_folder
 from callsheet.errors import BugError, InvalidExperiment, Problem, UserError
 from callsheet.plan.model import Plan
@@ -71,7 +72,7 @@ def _refuse(problems: list[Problem]) -> None:
 
 def launch(experiment: Experiment, base: Path, source: str, *, detach: bool) -> LocalRun:
     """Start a run; nothing is left behind when it cannot be started."""
-    run = registry.new_run_id()
+    run = new_run_id()
     layout = Layout(_results_root(experiment) / experiment.name / run)
     loopback = has_loopback_network()
     blocks, claims = claim_blocks(blocks_needed(experiment)) if loopback else ([], [])

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from pathlib import Path
 
+from callsheet.backends.run_ids import KnownRun, choose_run
 from callsheet.errors import UserError
-
-_FIRST = "bcdfghjkmnpqrstvwxz"
-_REST = _FIRST + "23456789"
-_LENGTH = 8
 
 
 def state_folder() -> Path:
     """The folder of links: ``$XDG_STATE_HOME/callsheet/runs``."""
     base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     return Path(base) / "callsheet" / "runs"
-
-
-def new_run_id() -> str:
-    """Eight letters and digits that cannot be misread and spell no word."""
-    return secrets.choice(_FIRST) + "".join(secrets.choice(_REST) for _ in range(_LENGTH - 1))
 
 
 def register(run: str, folder: Path) -> None:
@@ -57,28 +48,13 @@ def find_folder(reference: str) -> Path:
     """The folder of the run that a person means."""
     if os.sep in reference and Path(reference).is_dir() and (Path(reference) / "status.json").exists():
         return Path(reference).resolve()
-    runs = known_runs()
-    experiment, _, part = reference.rpartition("/")
-    if experiment:
-        runs = {name: folder for name, folder in runs.items() if folder.parent.name == experiment}
-    if part in runs:
-        return runs[part]
-    named = [folder for folder in runs.values() if folder.parent.name == reference]
-    if named:
-        return _the_one_meant(named)
-    begun = [folder for name, folder in runs.items() if part and name.startswith(part)]
-    if len(begun) == 1:
-        return begun[0]
-    if begun:
-        names = ", ".join(f"{folder.parent.name}/{folder.name}" for folder in begun)
-        raise UserError(f"{reference!r} could be any of {names}", fix="write more of the id")
-    raise UserError(f"there is no run {reference!r}", fix="see which there are: callsheet ps --all")
-
-
-def _the_one_meant(folders: list[Path]) -> Path:
-    """Of several runs of one experiment: the newest that runs, else the newest."""
-    running = [folder for folder in folders if (folder / ".callsheet" / "control.sock").exists()]
-    return (running or folders)[0]
+    folders = known_runs()
+    known = [
+        KnownRun(folder.parent.name, run, (folder / ".callsheet" / "control.sock").exists())
+        for run, folder in folders.items()
+    ]
+    missing = UserError(f"there is no run {reference!r}", fix="see which there are: callsheet ps --all")
+    return folders[choose_run(reference, known, missing=missing).run]
 
 
 def unregister(run: str) -> None:

@@ -67,14 +67,16 @@ def print_next_steps(run: Run, on: str, *, detached: bool = True) -> None:
     """Say that a run continues without us, what then does not happen, and which commands come next."""
     if detached:
         output.say(f"{run.experiment} keeps running as run {run.id}.")
-    if on != "local":
+    if run.needs_attached_client:
         output.say(
             "While nobody is attached, nothing ends the run when its success roles finish, its deadline passes or "
             "its restarts are used up.",
             "dim",
         )
     where = options.where(on)
-    attach = [(f"callsheet attach{where} {run.id}", "reattach")] if detached or on != "local" else []
+    attach = (
+        [(f"callsheet attach{where} {run.id}", "reattach")] if detached or run.needs_attached_client else []
+    )
     output.next_commands(
         [
             *attach,

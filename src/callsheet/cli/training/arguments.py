@@ -10,11 +10,12 @@ import click
 from callsheet.errors import UserError
 
 if TYPE_CHECKING:
+    from callsheet.backends.base import Backend
     from callsheet.recipes.training import RecipeOptions
     from callsheet.rl.settings import Training
 
 
-def training_from(algorithm: str, on: str, given: dict[str, Any]) -> Training:
+def training_from(algorithm: str, backend: Backend, given: dict[str, Any]) -> Training:
     try:
         from callsheet.rl import settings as schema
         from callsheet.rl.algorithms import algorithm as find
@@ -30,7 +31,7 @@ def training_from(algorithm: str, on: str, given: dict[str, Any]) -> Training:
     if given["resume"]:
         from callsheet.cli.training.resume import check_resumed, earlier
 
-        resume, before = earlier(given["resume"], on)
+        resume, before = earlier(given["resume"], backend)
         environment = environment or before.env
         actors = actors if _is_given("actors") else before.actors
         rewards = rewards if _is_given("rewards") else before.rewards
@@ -63,7 +64,7 @@ def training_from(algorithm: str, on: str, given: dict[str, Any]) -> Training:
     )
 
 
-def experiment_options(on: str, given: dict[str, Any]) -> RecipeOptions:
+def experiment_options(backend: Backend, given: dict[str, Any]) -> RecipeOptions:
     """How the experiment around the training is set up."""
     from callsheet.recipes.images import Images
     from callsheet.recipes.training import RecipeOptions
@@ -73,7 +74,9 @@ def experiment_options(on: str, given: dict[str, Any]) -> RecipeOptions:
         evaluator=given["evaluate_every"] > 0,
         storage=given["storage"],
         images=Images(
-            learner=given["image"], actors=given["actor_image"], registry=_registry(on, given["registry"])
+            learner=given["image"],
+            actors=given["actor_image"],
+            registry=_registry(backend, given["registry"]),
         ),
         gpus=given["gpus"],
         learner_cpus=given["learner_cpus"],
@@ -83,10 +86,10 @@ def experiment_options(on: str, given: dict[str, Any]) -> RecipeOptions:
     )
 
 
-def _registry(on: str, registry: str) -> str:
+def _registry(backend: Backend, registry: str) -> str:
     """Where our images are. A laptop needs none; its file names a registry only if the user gave one."""
     source = click.get_current_context().get_parameter_source("registry")
-    return registry if on != "local" or source is click.core.ParameterSource.COMMANDLINE else ""
+    return registry if not backend.on_this_machine or source is click.core.ParameterSource.COMMANDLINE else ""
 
 
 def _is_given(option: str) -> bool:

@@ -16,7 +16,7 @@ from callsheet.cli.training import resume
 from callsheet.errors import CallsheetError
 
 if TYPE_CHECKING:
-    from callsheet.backends.base import Status
+    from callsheet.backends.base import Backend, Status
     from callsheet.rl.settings import Training
 
 _HEADER = ("SETTING", "VALUE", "DESCRIPTION")
@@ -58,12 +58,12 @@ def field_docs(kind: type[msgspec.Struct]) -> dict[str, str]:
     return docs
 
 
-def report_end(ended: Sequence[Status], on: str) -> None:
+def report_end(ended: Sequence[Status], backend: Backend) -> None:
     """Print the result of a training and useful next commands; nothing if it stored no results."""
     status = ended[0]
-    where = options.where(on)
+    where = options.where(backend.name)
     try:
-        _, training = resume.earlier(status.run, on)
+        _, training = resume.earlier(status.run, backend)
         result = _result(results.of(status).url)
     except CallsheetError:
         return

@@ -9,10 +9,11 @@ from callsheet.cli import results
 from callsheet.errors import UserError
 
 if TYPE_CHECKING:
+    from callsheet.backends.base import Backend
     from callsheet.rl.settings import Training
 
 
-def earlier(reference: str, on: str) -> tuple[str, Training]:
+def earlier(reference: str, backend: Backend) -> tuple[str, Training]:
     """Where the results of a run are, as a URL, and the training that its newest checkpoint belongs to."""
     import msgspec
 
@@ -20,9 +21,9 @@ def earlier(reference: str, on: str) -> tuple[str, Training]:
     from callsheet.rl.settings import Training
     from callsheet.store import latest, open_store
 
-    stored = results.find(reference, on)
+    stored = results.find(reference, backend)
     url = stored.url if "://" in stored.url else Path(stored.url).resolve().as_uri()
-    if on != "local" and url.startswith("file:"):
+    if not backend.on_this_machine and url.startswith("file:"):
         raise UserError(
             f"the results of {stored.name} are in a folder on this machine, which the cluster cannot see",
             fix="copy them to a bucket and write --resume s3://bucket/prefix/EXPERIMENT/RUN",

@@ -1,4 +1,4 @@
-"""`callsheet attach`: take a run up again that goes on without us."""
+"""`callsheet attach`: reattach to a running experiment."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ _TAIL = 20
     default=_TAIL,
     show_default=True,
     metavar="N",
-    help="How many past lines of each container to begin with.",
+    help="Start with the last N log lines of each container.",
 )
 @options.on
 @options.form("json", "yaml", "name")
 def command(run: str | None, tail: int, on: str, form: str | None) -> int:
-    """Show a run until it ends; the exit code is the experiment's. Without RUN it is the newest active one.
+    """Reattach to a running experiment.
 
-    On a cluster this is also what ends the run by its lifecycle's rules while nothing else there does. Ctrl-C leaves;
-    the run goes on.
+    Shows the run until it ends; the exit code is the experiment's. Ctrl-C detaches, and the run keeps running. If
+    RUN is omitted, the newest active run is used.
+
+    On a cluster, an attached client also enforces the experiment's lifecycle rules: success, deadline and restarts.
     """
-    found = selection.find_run(options.backend(on), run)
-    status = found.status()
+    chosen = selection.find_run(options.backend(on), run)
+    status = chosen.status()
     if status.done:
-        foreground.report_end([found], [status], form)
+        foreground.report_end([chosen], [status], form)
         return foreground.exit_code([status])
-    found.attach()
-    return foreground.follow_to_end([found], on, form, tail=tail)
+    chosen.attach()
+    return foreground.follow_to_end([chosen], on, form, tail=tail)

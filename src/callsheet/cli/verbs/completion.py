@@ -1,4 +1,4 @@
-"""`callsheet completion`: the script that lets a shell complete verbs, options, runs and replicas."""
+"""`callsheet completion`: print a shell's completion script."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _INSTALL = {
 @click.argument("shell", type=click.Choice(list(_INSTALL)))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print the completion script of a shell.
+    """Print a completion script for your shell.
 
     \b
-    Now, in this shell:   eval "$(callsheet completion bash)"
-    For every new one:    callsheet completion bash > \\
-                            ~/.local/share/bash-completion/completions/callsheet
+    In the current shell:   eval "$(callsheet completion bash)"
+    In every new shell:     callsheet completion bash > \\
+                              ~/.local/share/bash-completion/completions/callsheet
     """
-    maker = get_completion_class(shell)
-    if maker is None:
+    completion = get_completion_class(shell)
+    if completion is None:
         raise BugError(f"click offers no completion for {shell}")
-    output.answer(maker(ctx.find_root().command, {}, "callsheet", "_CALLSHEET_COMPLETE").source())
+    output.answer(completion(ctx.find_root().command, {}, "callsheet", "_CALLSHEET_COMPLETE").source())
     if sys.stdout.isatty():
-        output.say(f"To have it in every new shell: {_INSTALL[shell]}")
+        output.say(f"To load it in every new shell, run: {_INSTALL[shell]}")

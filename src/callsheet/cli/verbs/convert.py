@@ -1,4 +1,4 @@
-"""`callsheet convert`: a file of an older system becomes an experiment file."""
+"""`callsheet convert`: convert a file of an older system into an experiment file."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from callsheet.errors import UserError
 @click.option(
     "--workdir",
     metavar="FOLDER",
-    help="The programs lie in this folder, relative to the experiment file, and not in the image: carry it along.",
+    help="Folder with the code, relative to the experiment file, if the image does not contain it.",
 )
 def command(file: str, workdir: str | None) -> None:
-    """Print the experiment file that a DIJob (DI-orchestrator's v1alpha1 or v2alpha1) becomes.
+    """Convert a DIJob into an experiment file.
 
-    FILE may be - for standard input. Whatever has no counterpart is told on standard error, with its place.
+    FILE is a DIJob of DI-orchestrator, v1alpha1 or v2alpha1, or - for standard input. Fields without a counterpart
+    are reported on standard error.
 
     \b
-      callsheet convert dijob.yaml > experiment.yaml
+    callsheet convert dijob.yaml > experiment.yaml
     """
     from callsheet.compat.dijob import convert
     from callsheet.spec.dump import to_yaml
 
-    made = convert(_read(file), "<stdin>" if file == "-" else file, workdir=workdir)
-    output.answer("---\n".join(to_yaml(item.experiment) for item in made))
-    for item in made:
+    converted = convert(_read(file), "<stdin>" if file == "-" else file, workdir=workdir)
+    output.answer("---\n".join(to_yaml(item.experiment) for item in converted))
+    for item in converted:
         for warning in item.warnings:
             text = str(warning).removeprefix(warning.place)
             output.say(f"{output.paint('warning:', 'yellow', sys.stderr)} {warning.place}{text}")
@@ -43,4 +44,4 @@ def _read(file: str) -> bytes:
         with click.open_file(file, "rb") as stream:
             return bytes(stream.read(MAX_BYTES + 1))
     except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}", fix="check the path") from None
+        raise UserError(f"cannot read {file}: {error.strerror}", fix="check the path") from None

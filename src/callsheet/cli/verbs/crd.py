@@ -1,4 +1,4 @@
-"""`callsheet crd`: what a cluster needs to know the kind Experiment."""
+"""`callsheet crd`: print the CustomResourceDefinition."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from callsheet.cli import options, output
 @click.command()
 @options.form("json", "yaml")
 def command(form: str | None) -> None:
-    """Print the CustomResourceDefinition of an experiment, for kubectl.
+    """Print the CustomResourceDefinition of the kind Experiment.
 
     \b
-      callsheet crd | kubectl apply -f -
-      kubectl explain exp.spec.roles
+    callsheet crd | kubectl apply -f -
+    kubectl explain exp.spec.roles
     """
     from callsheet.spec.crd import crd
     from callsheet.spec.dump import dump

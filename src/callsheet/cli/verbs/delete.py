@@ -1,4 +1,4 @@
-"""`callsheet delete`: remove finished runs, never without saying what goes."""
+"""`callsheet delete`: delete finished runs, after showing what will be deleted."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ from callsheet.errors import UserError
     "--older-than",
     metavar="TIME",
     callback=options.duration,
-    help="Every run that ended longer ago: 7d, 12h.",
+    help="Delete every run that ended longer ago than this, such as 7d or 12h.",
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 @options.on
 def command(runs: tuple[str, ...], older_than: float | None, yes: bool, dry_run: bool, on: str) -> int:
-    """Remove finished runs with their results and logs. It says what goes, and asks, before anything is removed."""
+    """Delete finished runs with their results and logs.
+
+    It shows what will be deleted and asks for confirmation first.
+    """
     backend = options.backend(on)
     if bool(runs) == (older_than is not None):
-        raise UserError(
-            "delete needs to know what to delete", fix="name finished runs, or write --older-than 7d"
-        )
+        raise UserError("name the runs to delete, or use --older-than", fix="for example --older-than 7d")
     chosen = _named(backend, runs) if runs else _old(backend, older_than or 0.0)
     if not chosen:
-        output.say("No finished run is that old; nothing to delete.")
+        output.say("No finished run is that old.")
         return contract.EXIT_OK
     sizes = [_size(status.folder) for status in chosen]
     rows = [
@@ -64,13 +65,13 @@ def command(runs: tuple[str, ...], older_than: float | None, yes: bool, dry_run:
 
 
 def _named(backend: base.Backend, runs: Sequence[str]) -> list[base.Status]:
-    found = {status.run: status for status in (backend.find(reference).status() for reference in runs)}
-    active = [status.run for status in found.values() if not status.done]
+    statuses = {status.run: status for status in (backend.find(reference).status() for reference in runs)}
+    active = [status.run for status in statuses.values() if not status.done]
     if active:
         raise UserError(
             f"{', '.join(active)} has not ended", fix=f"stop it first: `callsheet stop {' '.join(active)}`"
         )
-    return list(found.values())
+    return list(statuses.values())
 
 
 def _old(backend: base.Backend, seconds: float) -> list[base.Status]:
@@ -82,12 +83,12 @@ def _old(backend: base.Backend, seconds: float) -> list[base.Status]:
 
 def _confirmed(total: str) -> bool:
     if not sys.stdin.isatty():
-        raise UserError(f"{total} would be deleted, and there is no terminal to ask on", fix="add --yes")
-    return click.confirm(f"Delete {total} for good?", err=True)
+        raise UserError(f"{total} would be deleted, and there is no terminal to confirm on", fix="add --yes")
+    return click.confirm(f"Permanently delete {total}?", err=True)
 
 
 def _size(folder: str) -> int:
-    """Bytes on disk below the folder."""
+    """Bytes that the folder takes on disk."""
     total = 0
     for path, _, names in os.walk(folder):
         for name in names:

@@ -1,4 +1,4 @@
-"""`callsheet doctor`: whether all is there that a run in the cluster needs, before one is started."""
+"""`callsheet doctor`: check that the cluster has everything a run needs."""
 
 from __future__ import annotations
 
@@ -12,27 +12,26 @@ from callsheet.cli import options, output
 
 @click.command()
 @click.option(
-    "--role", is_flag=True, help="Print the Role with the rights that are needed, and ask no cluster."
+    "--role", is_flag=True, help="Print the Role with the permissions you need, without asking the cluster."
 )
 @options.on_cluster
 @options.form("json", "yaml")
 def command(role: bool, form: str | None) -> int:
-    """Check the cluster, your credentials and rights there, DNS, nodes and GPUs; 1 when something needed is missing.
+    """Check that the cluster has everything a run needs.
+
+    It checks the version, your credentials and permissions, DNS, nodes and GPUs. The exit code is 1 if something is
+    missing that a run needs.
 
     \b
-    callsheet doctor --role | kubectl apply -n team -f -     # what the cluster's owner gives a user
+    callsheet doctor --role | kubectl apply -n team -f -     # for the cluster's administrator
     """
-    if role:
-        from callsheet.backends.kubernetes.rights import role as needed
-
-        output.answer(output.structured(needed(), "yaml"))
-        return contract.EXIT_OK
-    from callsheet.backends.kubernetes.observe.cluster import examine
-
     backend = options.cluster()
-    found = []
-    for finding in examine(lambda: backend.api):
-        found.append(finding)
+    if role:
+        output.answer(output.structured(backend.role_manifest(), "yaml"))
+        return contract.EXIT_OK
+    findings = []
+    for finding in backend.examine():
+        findings.append(finding)
         if form is None:
             mark, style = (
                 ("ok", "green") if finding.good else ("NO", "error") if finding.needed else ("--", "yellow")
@@ -41,5 +40,5 @@ def command(role: bool, form: str | None) -> int:
             if finding.fix and not finding.good:
                 output.answer(f"      {finding.fix}")
     if form:
-        output.answer(output.structured([asdict(finding) for finding in found], form))
-    return contract.EXIT_OK if all(f.good or not f.needed for f in found) else contract.EXIT_FAILED
+        output.answer(output.structured([asdict(finding) for finding in findings], form))
+    return contract.EXIT_OK if all(f.good or not f.needed for f in findings) else contract.EXIT_FAILED

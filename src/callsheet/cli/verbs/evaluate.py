@@ -1,4 +1,4 @@
-"""`callsheet evaluate`: how good a trained policy is, and what it looks like."""
+"""`callsheet evaluate`: evaluate a trained policy, and record it playing."""
 
 from __future__ import annotations
 
@@ -18,27 +18,38 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("run", shell_complete=shell_completion.runs)
 @click.option(
-    "--episodes", default=20, show_default=True, type=click.IntRange(1), metavar="N", help="To play."
+    "--episodes",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1),
+    metavar="N",
+    help="Number of episodes to play.",
 )
 @click.option(
     "--checkpoint",
     default="best",
     show_default=True,
     metavar="WHICH",
-    help="best (by the evaluations in training), newest, or a checkpoint's name.",
+    help="Which checkpoint: best (in the evaluations during training), newest, or a name.",
 )
-@click.option("--sampled", is_flag=True, help="Draw actions as in training, instead of taking the best.")
 @click.option(
-    "--seed", default=0, show_default=True, metavar="N", help="Of the episodes; training has others."
+    "--sampled", is_flag=True, help="Sample actions, as in training, instead of taking the most likely one."
+)
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Random seed of the episodes, which differ from those of training.",
 )
 @click.option(
     "--longest",
     type=click.IntRange(1),
     metavar="N",
-    help="Steps after which an episode is cut short; by itself as in training (27,000).",
+    help="Cut episodes short after N steps (default: as in training, 27,000).",
 )
 @click.option(
-    "--video", is_flag=True, help="Keep the first episode as a GIF, in evaluations/videos/ of the run."
+    "--video", is_flag=True, help="Record the first episode as a GIF, in the run's evaluations/videos/."
 )
 @options.on
 @options.form("json", "yaml")
@@ -53,25 +64,25 @@ def command(
     on: str,
     form: str | None,
 ) -> None:
-    """Play episodes with a trained policy, in this process, and print what they brought.
+    """Play episodes with a trained policy and print their returns.
 
-    RUN is a run's id, an experiment's name (its newest run), a folder of results, or an address such as
-    s3://bucket/prefix/EXPERIMENT/RUN. The policy takes the action that it thinks best.
+    RUN is a run's id, an experiment's name (its newest run), a results folder, or a URL such as
+    s3://bucket/prefix/EXPERIMENT/RUN.
     """
-    found = results.find(run, on)
+    stored = results.find(run, options.backend(on))
     try:
         from callsheet.rl.loading import load_policy
     except ModuleNotFoundError as error:
         raise UserError(
             f"evaluating needs {error.name}, which is not installed", fix="pip install 'callsheet[rl]'"
         ) from None
-    loaded = load_policy(found.url, checkpoint=checkpoint, sampled=sampled)
-    output.say(_told(loaded), "dim")
+    loaded = load_policy(stored.url, checkpoint=checkpoint, sampled=sampled)
+    output.say(_description(loaded), "dim")
     longest = longest or loaded.training.evaluation.longest
     played, videos = _play(
-        loaded, found.url, episodes, seed, sampled=sampled, videos=int(video), longest=longest
+        loaded, stored.url, episodes, seed, sampled=sampled, videos=int(video), longest=longest
     )
-    data = _data(loaded, played) | {"videos": [f"{found.url.rstrip('/')}/{one.key}" for one in videos]}
+    data = _data(loaded, played) | {"videos": [f"{stored.url.rstrip('/')}/{one.key}" for one in videos]}
     if form:
         output.answer(output.structured(data, form))
         return
@@ -85,14 +96,14 @@ def command(
         output.answer(f"video {path if '://' in path else output.short_path(path)}")
 
 
-def _told(loaded: LoadedPolicy) -> str:
+def _description(loaded: LoadedPolicy) -> str:
     info = loaded.info
-    judged = ""
+    evaluated = ""
     if "evaluation" in info:
-        judged = f", last evaluated after {info['evaluated']:,} updates: {_number(info['evaluation'])}"
+        evaluated = f", last evaluated after {info['evaluated']:,} updates: {_number(info['evaluation'])}"
     return (
         f"{loaded.training.algorithm} on {loaded.training.env}, {loaded.checkpoint}: {info['steps']:,} steps, "
-        f"{info['updates']:,} updates{judged}"
+        f"{info['updates']:,} updates{evaluated}"
     )
 
 
@@ -105,7 +116,7 @@ def _play(
     from callsheet.store import open_store
 
     training = loaded.training
-    # A word of its own in the seed: neither actors nor the evaluator of a training have played these episodes.
+    # A number of its own in the seed: neither the actors nor the evaluator of a training have played these episodes.
     own = seed_of(seed, 104_729)
     environments = make(training.env, min(episodes, 16), seed=own, options=training.options)
     try:

@@ -1,64 +1,46 @@
-"""`callsheet events`: what the cluster noted about a run."""
+"""`callsheet events`: show a run's Kubernetes events."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
 from callsheet.cli import formatting, options, output, selection
+
+if TYPE_CHECKING:
+    from callsheet.backends.cluster import ClusterEvent
 
 _HEADER = ("AGE", "TYPE", "OBJECT", "REASON", "COUNT", "MESSAGE")
 
 
 @click.command()
 @options.run(required=False)
-@click.option("--warnings", is_flag=True, help="Only what is wrong.")
+@click.option("--warnings", is_flag=True, help="Show only warnings.")
 @options.on_cluster
 @options.form("json", "yaml")
 def command(run: str | None, warnings: bool, form: str | None) -> None:
-    """Show what the cluster noted about a run's pods, Jobs and StatefulSets, oldest first.
+    """Show the Kubernetes events of a run.
 
-    The cluster forgets them after an hour. Without RUN it is the newest active run.
+    These are the events of its pods, Jobs and StatefulSets, oldest first. The cluster keeps events for an hour. If
+    RUN is omitted, the newest active run is used.
     """
     backend = options.cluster()
-    chosen = selection.find_run(backend, run)
-    found = backend.find(chosen.id).events()
-    if warnings:
-        found = [event for event in found if event.get("type") == "Warning"]
+    chosen = backend.find(run or selection.find_run(backend, None).id)
+    events = [event for event in chosen.events() if not warnings or event.type == "Warning"]
     if form:
-        output.answer(output.structured([_data(event) for event in found], form))
-    elif found:
-        output.answer(output.table(_HEADER, [_row(event) for event in found]))
+        output.answer(output.structured([asdict(event) for event in events], form))
+    elif events:
+        output.answer(output.table(_HEADER, [_row(event) for event in events]))
     else:
-        output.say("The cluster notes nothing about it.")
+        output.say("The cluster has no events about this run.")
 
 
-def _data(event: dict[str, Any]) -> dict[str, Any]:
-    involved = event.get("involvedObject") or {}
-    return {
-        "time": _stamp(event),
-        "type": event.get("type", ""),
-        "object": f"{involved.get('kind', '')}/{involved.get('name', '')}",
-        "reason": event.get("reason", ""),
-        "count": event.get("count") or 1,
-        "message": event.get("message", ""),
-    }
-
-
-def _row(event: dict[str, Any]) -> tuple[str, ...]:
-    from callsheet.backends.kubernetes.observe.observed import moment
-
-    data = _data(event)
-    age = formatting.age(time.time() - moment(data["time"])) if data["time"] else "-"
-    return (age, data["type"], data["object"], data["reason"], str(data["count"]), data["message"])
-
-
-def _stamp(event: dict[str, Any]) -> str:
-    return (
-        event.get("lastTimestamp")
-        or event.get("eventTime")
-        or event["metadata"].get("creationTimestamp")
-        or ""
-    )
+def _row(event: ClusterEvent) -> tuple[str, ...]:
+    age = "-"
+    if event.time:
+        age = formatting.age(time.time() - datetime.fromisoformat(event.time).timestamp())
+    return (age, event.type, event.object, event.reason, str(event.count), event.message)

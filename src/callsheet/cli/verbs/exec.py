@@ -1,4 +1,4 @@
-"""`callsheet exec`: look at an experiment with a replica's own eyes."""
+"""`callsheet exec`: run a command with a replica's environment."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from callsheet.errors import UserError
 @click.command()
 @options.container
 @click.option(
-    "-i", "--stdin", is_flag=True, help="Hand standard input over, on Kubernetes; here it always is."
+    "-i",
+    "--stdin",
+    is_flag=True,
+    help="Pass standard input to the command (Kubernetes only; always on locally).",
 )
-@click.option(
-    "-t", "--tty", is_flag=True, help="Be a terminal to the command, on Kubernetes; here it has this one."
-)
+@click.option("-t", "--tty", is_flag=True, help="Allocate a terminal (Kubernetes only; always on locally).")
 @options.on
 @options.run()
 @click.argument("replica", metavar="ROLE/INDEX", shell_complete=shell_completion.replicas)
@@ -24,7 +25,9 @@ from callsheet.errors import UserError
 def command(
     run: str, replica: str, words: tuple[str, ...], container: str | None, stdin: bool, tty: bool, on: str
 ) -> int:
-    """Run a command with the environment and in the working directory of a replica; its exit code is ours.
+    """Run a command with a replica's environment.
+
+    It runs in the replica's working directory. The exit code is that of the command.
 
     \b
     callsheet exec cartpole actor/0 -- env
@@ -33,7 +36,7 @@ def command(
     target = base.Target.parse(replica)
     if target.index is None:
         raise UserError(f"{replica!r} is a role, not a replica", fix=f"write {replica}/0")
-    found = options.backend(on).find(run)
+    chosen = options.backend(on).find(run)
     target = base.Target(target.role, target.index, container or target.container)
-    selection.check_target(found.status(), target)
-    return found.exec(target, list(words), stdin=stdin, tty=tty)
+    selection.check_target(chosen.status(), target)
+    return chosen.exec(target, list(words), stdin=stdin, tty=tty)

@@ -1,4 +1,4 @@
-"""`callsheet init`: a first experiment that works, to change into one's own."""
+"""`callsheet init`: write a small working experiment to start from."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _FILES = ("experiment.yaml", "learner.py", "actor.py")
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=".")
 def command(folder: Path) -> None:
-    """Write a small working experiment into FOLDER: a learner and two actors.
+    """Write a small working experiment to start from.
 
-    Nothing is overwritten.
+    FOLDER gets an experiment file, a learner and an actor. Existing files are not overwritten.
     """
     present = [name for name in _FILES if (folder / name).exists()]
     if present:
@@ -38,7 +38,7 @@ def command(folder: Path) -> None:
     file = shlex.quote(str(folder / _FILES[0]))
     output.next_commands(
         [
-            (f"callsheet plan -f {file}", "who will run what"),
+            (f"callsheet plan -f {file}", "show every replica and its command"),
             (f"callsheet run -f {file}", "run it here"),
         ]
     )

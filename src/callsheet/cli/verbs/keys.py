@@ -1,4 +1,4 @@
-"""`callsheet keys`: the one thing that rendered manifests must not contain."""
+"""`callsheet keys`: create the Secret that rendered manifests refer to but must not contain."""
 
 from __future__ import annotations
 
@@ -11,18 +11,13 @@ from callsheet.cli import options, output
 @options.on_cluster
 @click.argument("experiment")
 def command(experiment: str) -> None:
-    """Make the Secret with the key of an experiment whose manifests kubectl applies; `callsheet run` does it by itself.
+    """Create the key of an experiment applied with kubectl.
+
+    The key is stored in a Secret. `callsheet run` creates it for you. An existing key is kept.
 
     \b
     callsheet keys cartpole
     callsheet render --on kubernetes -f cartpole.yaml | kubectl apply -f -
-
-    A key that is there already stays as it is.
     """
-    from callsheet.backends.kubernetes.launch import make_key
-    from callsheet.backends.kubernetes.names import keys
-
-    made = make_key(options.cluster().api, experiment)
-    output.say(
-        f"The Secret {keys(experiment)} {'is made' if made else 'is there already and stays as it is'}."
-    )
+    secret, created = options.cluster().make_key(experiment)
+    output.say(f"{'Created' if created else 'Kept the existing'} Secret {secret}.")

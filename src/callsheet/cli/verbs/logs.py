@@ -1,4 +1,4 @@
-"""`callsheet logs`: the output of any choice of replicas, now or as it comes, of running and finished runs."""
+"""`callsheet logs`: print or follow the logs of replicas, of running and finished runs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from callsheet.errors import UserError
 @click.command()
 @options.run(required=False)
 @options.targets
-@click.option("-f", "--follow", is_flag=True, help="Keep printing until the run ends.")
-@click.option("--since", metavar="TIME", callback=options.duration, help="Only the last 5m, 1h30m, ...")
+@click.option("-f", "--follow", is_flag=True, help="Follow the logs until the run ends.")
+@click.option(
+    "--since", metavar="TIME", callback=options.duration, help="Only lines written in the last 5m, 1h30m, ..."
+)
 @click.option(
     "--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each container."
 )
-@click.option("--grep", metavar="REGEX", help="Only lines that match.")
+@click.option("--grep", metavar="REGEX", help="Only lines that match this regular expression.")
 @options.container
 @options.on
 def command(
@@ -34,22 +36,21 @@ def command(
     container: str | None,
     on: str,
 ) -> None:
-    """Print the output of replicas: of every one, or of the chosen roles and replicas.
+    """Print the logs of replicas.
 
-    TARGET is ROLE, ROLE/INDEX or ROLE/INDEX/CONTAINER. With -f, replicas that appear later are followed too.
-    Without RUN it is the newest active run; `callsheet logs actor/0` works then as well.
+    TARGET is ROLE, ROLE/INDEX or ROLE/INDEX/CONTAINER; if omitted, all replicas are selected. With -f, replicas
+    that start later are followed too. If RUN is omitted, the newest active run is used: `callsheet logs actor/0`
+    works.
     """
-    found, wanted = selection.find_with_targets(options.backend(on), run, targets)
-    status = found.status()
+    chosen, wanted = selection.find_with_targets(options.backend(on), run, targets)
+    status = chosen.status()
     for target in wanted:
-        # A replica that is not there yet can be waited for, and one that was scaled away has left its log; a role
-        # that is not in the file never comes.
+        # A replica may still start, or have left its log when it was scaled away; an unknown role is a mistake.
         gone = target.index is not None and _is_gone(status, target)
         selection.check_target(status, base.Target(target.role) if follow or gone else target)
-        if gone and not follow and not _has_log(found, target):
-            # Whether it was ever there, nobody knows any more.
+        if gone and not follow and not _has_log(chosen, target):
             raise UserError(
-                f"run {status.run} has no replica {target.role}/{target.index}, and none that was scaled away wrote anything",
+                f"run {status.run} has no replica {target.role}/{target.index}, and no log of an earlier one",
                 fix=selection.replicas_hint(status, target.role),
             )
     if container is not None:
@@ -62,7 +63,7 @@ def command(
     prefixes = Prefixes(status)
     one = not follow and _containers(status, wanted, container) == 1
     screen, colors = output.is_terminal(sys.stdout), output.has_color(sys.stdout)
-    for chunk in found.log_chunks(query):
+    for chunk in chosen.log_chunks(query):
         shown = (
             chunk.with_lines(formatting.clean(text, colors=colors) for text in chunk.texts())
             if screen
@@ -86,17 +87,17 @@ def _check_regex(pattern: str) -> None:
         re.compile(pattern)
     except re.error as error:
         raise UserError(
-            f"--grep {pattern!r} is not a regular expression: {error}",
+            f"--grep {pattern!r} is not a valid regular expression: {error}",
             fix="put a backslash before ( [ * + ? . |",
         ) from None
 
 
 def _containers(status: base.Status, targets: list[base.Target], container: str | None) -> int:
-    """How many logs are chosen; a prefix tells them apart when there are several."""
+    """How many containers are selected; with several, each line gets a prefix."""
     groups = {(r.role, r.index): [c.name for c in r.containers] for r in status.replicas}
     for target in targets:
         if target.index is not None:
-            # One that was scaled away had the containers that the others have.
+            # One that was scaled away had the same containers as the others.
             alike = next((names for (role, _), names in groups.items() if role == target.role), [target.role])
             groups.setdefault((target.role, target.index), alike)
     return sum(

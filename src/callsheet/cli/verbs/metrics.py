@@ -1,4 +1,4 @@
-"""`callsheet metrics`: the newest values of everything that the replicas count."""
+"""`callsheet metrics`: print the newest metrics that replicas export."""
 
 from __future__ import annotations
 
@@ -21,18 +21,21 @@ _HEADER = ("REPLICA", "METRIC", "VALUE", "NOW", "P50", "P99")
 @options.on
 @options.form("json", "yaml")
 def command(run: str | None, targets: tuple[str, ...], on: str, form: str | None) -> None:
-    """Print the newest metrics of replicas: of every one that exports some, or of the chosen ones.
+    """Print the newest metrics of replicas.
 
-    VALUE is a counter's total, a gauge's value, or how often a histogram was fed; NOW is a counter's growth in a
-    second, of counted seconds the share of the time; P50 and P99 tell of the last interval. TARGET is ROLE, ROLE/INDEX
-    or ROLE/INDEX/CONTAINER. Without RUN it is the newest active run.
+    VALUE is the total of a counter, the value of a gauge, or the number of observations of a histogram. NOW is a
+    counter's rate per second; for a counter of seconds, the share of time. P50 and P99 are percentiles of the last
+    interval.
+
+    TARGET is ROLE, ROLE/INDEX or ROLE/INDEX/CONTAINER; if omitted, all replicas are selected. If RUN is omitted,
+    the newest active run is used.
     """
-    found, wanted = selection.find_with_targets(options.backend(on), run, targets)
+    chosen_run, wanted = selection.find_with_targets(options.backend(on), run, targets)
     for target in wanted:
-        selection.check_target(found.status(), target)
+        selection.check_target(chosen_run.status(), target)
     chosen = [
         process
-        for process in found.metrics()
+        for process in chosen_run.metrics()
         if not wanted
         or any(
             t.matches(process.role, process.index) and t.container in (None, process.container)
@@ -44,14 +47,14 @@ def command(run: str | None, targets: tuple[str, ...], on: str, form: str | None
     elif chosen:
         output.answer(output.table(_HEADER, [row for process in chosen for row in _rows(process)]))
     if not chosen:
-        output.say("None of these processes exports metrics now.")
+        output.say("No metrics: none of these processes exports any.")
     elif not form:
-        _tell_age(chosen)
+        _report_age(chosen)
 
 
 def _rows(process: ProcessMetrics) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
-    for name, found in process.metrics.items():
+    for name, value in process.metrics.items():
         unit = _unit(name)
         recent = process.recent.get(name, {})
         rate = process.rates.get(name)
@@ -59,7 +62,7 @@ def _rows(process: ProcessMetrics) -> list[tuple[str, ...]]:
             (
                 process.name,
                 name,
-                formatting.short(found["count"]) if isinstance(found, dict) else _cell(found, unit),
+                formatting.short(value["count"]) if isinstance(value, dict) else _cell(value, unit),
                 _cell(rate, {"seconds": "share", "bytes": "bytes/s"}.get(unit, "/s")),
                 _cell(recent.get("p50"), unit),
                 _cell(recent.get("p99"), unit),
@@ -77,11 +80,11 @@ def _cell(value: Any, unit: str) -> str:
     return "-" if value is None else formatting.quantity(value, unit)
 
 
-def _tell_age(processes: list[ProcessMetrics]) -> None:
-    """Say so when some are no longer written: the process has ended, or cannot write."""
+def _report_age(processes: list[ProcessMetrics]) -> None:
+    """Say so if some are outdated: the process has ended, or cannot write."""
     old = [process for process in processes if not process.is_current(time.time())]
     if old:
         oldest = max(time.time() - process.time for process in old)
         output.say(
-            f"{len(old)} of these processes write no longer; their oldest values are {formatting.age(oldest)} old."
+            f"{len(old)} of these processes no longer report; their oldest values are {formatting.age(oldest)} old."
         )

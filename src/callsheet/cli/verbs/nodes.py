@@ -1,4 +1,4 @@
-"""`callsheet nodes`: the machines of the cluster, with what one needs to write a selector."""
+"""`callsheet nodes`: list the cluster's nodes, with what you need to write a node selector."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from callsheet.cli import options, output
 
 if TYPE_CHECKING:
-    from callsheet.backends.kubernetes.observe.cluster import Node
+    from callsheet.backends.cluster import Node
 
 _HEADER = ("NODE", "READY", "CPU", "MEMORY", "GPUS FREE", "TAINTS", "LABELS")
 
@@ -19,16 +19,17 @@ _HEADER = ("NODE", "READY", "CPU", "MEMORY", "GPUS FREE", "TAINTS", "LABELS")
 @options.on_cluster
 @options.form("json", "yaml", "name")
 def command(form: str | None) -> None:
-    """List the cluster's nodes: labels for `nodeSelector`, taints for `tolerations`, GPUs that are free."""
-    from callsheet.backends.kubernetes.observe.cluster import nodes
+    """List the cluster's nodes with labels, taints and free GPUs.
 
-    found = nodes(options.cluster().api)
+    Use the labels in `nodeSelector` and the taints in `tolerations`.
+    """
+    nodes = options.cluster().nodes()
     if form in ("json", "yaml"):
-        output.answer(output.structured([asdict(node) for node in found], form))
+        output.answer(output.structured([asdict(node) for node in nodes], form))
     elif form == "name":
-        output.answer("\n".join(node.name for node in found))
+        output.answer("\n".join(node.name for node in nodes))
     else:
-        output.answer(output.table(_HEADER, [_row(node) for node in found], cut=False))
+        output.answer(output.table(_HEADER, [_row(node) for node in nodes], cut=False))
 
 
 def _row(node: Node) -> tuple[str, ...]:

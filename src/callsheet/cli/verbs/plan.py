@@ -1,4 +1,4 @@
-"""`callsheet plan`: who will run what, and where, with nothing started."""
+"""`callsheet plan`: show every replica with its address and command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from callsheet.plan.model import Plan, Replica, RolePlan
 
 _SHOWN = 3
-"""Replicas of one role that the short table shows."""
+"""Replicas per role in the short table."""
 
 
 @click.command()
@@ -22,9 +22,10 @@ _SHOWN = 3
 @options.on
 @options.form("json", "yaml", "wide", "name")
 def command(files: tuple[str, ...], sets: tuple[str, ...], on: str, form: str | None) -> None:
-    """Show every replica with its address and command; nothing is started.
+    """Show every replica with its address and command.
 
-    The table shows the first replicas of each role; `-o wide` all of them with their environment.
+    Nothing is started. The table shows the first replicas of each role; `-o wide` shows all of them, with their
+    environment.
     """
     backend = options.backend(on)
     plans = []
@@ -56,7 +57,7 @@ def _short(plan: Plan) -> str:
         for replica in role.replicas[:_SHOWN]:
             rows += [(name, replica.host, command) for name, command in _containers(role, replica)]
         if len(role.replicas) > _SHOWN:
-            rows.append((f"{role.name}/…", "", f"{len(role.replicas) - _SHOWN} more, see -o wide"))
+            rows.append((f"{role.name}/…", "", f"{len(role.replicas) - _SHOWN} more; see -o wide"))
     return output.table(("REPLICA", "ADDRESS", "COMMAND"), rows)
 
 
@@ -76,7 +77,7 @@ def _wide(plan: Plan) -> str:
 
 
 def _containers(role: RolePlan, replica: Replica) -> Iterator[tuple[str, str]]:
-    """Each container of a replica: its name as other verbs take it, and its command as a shell would."""
+    """Each container of a replica: its name, as other verbs take it, and its command, quoted for a shell."""
     for container, own in zip(role.containers, replica.containers, strict=True):
         name = f"{role.name}/{replica.index}"
         yield name if len(role.containers) == 1 else f"{name}/{container.name}", shlex.join(own.command)

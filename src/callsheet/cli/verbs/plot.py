@@ -1,4 +1,4 @@
-"""`callsheet plot`: learning curves of one or several trainings, here or as a picture."""
+"""`callsheet plot`: draw learning curves, in the terminal or as an image."""
 
 from __future__ import annotations
 
@@ -16,42 +16,40 @@ if TYPE_CHECKING:
 
 _BY = {"steps": ("steps", "environment steps"), "seconds": ("elapsed", "seconds of training")}
 _TITLES = {"return": "mean return of the last 20 episodes", "evaluation": "mean return of an evaluation"}
-_WITHOUT_SCREEN = (100, 24)
-"""Columns and lines where there is no terminal."""
+_DEFAULT_SIZE = (100, 24)
+"""Columns and lines without a terminal."""
 
 
 @click.command()
 @options.run(many=True)
-@click.option(
-    "--by", type=click.Choice(list(_BY)), default="steps", show_default=True, help="What goes to the right."
-)
+@click.option("--by", type=click.Choice(list(_BY)), default="steps", show_default=True, help="X axis.")
 @click.option(
     "--what",
     default="return",
     show_default=True,
     metavar="FIELD",
-    help="What goes up: return, evaluation, or another number of the curve such as loss, lag or hunger.",
+    help="Y axis: return, evaluation, or another field of the curve, such as loss, lag or hunger.",
 )
 @click.option(
     "-o",
     "--output",
     "target",
     metavar="FILE.png|json",
-    help="Write a picture instead; with json print the points.",
+    help="Write an image, or print the points as JSON.",
 )
 @options.on
 def command(runs: tuple[str, ...], by: str, what: str, target: str | None, on: str) -> None:
-    """Draw learning curves: of one training, or of several in one picture.
+    """Draw the learning curves of trainings.
 
-    RUN is a run's id, an experiment's name (its newest run), a folder of results, or an address such as
-    s3://bucket/prefix/EXPERIMENT/RUN. A training that is going on is drawn as far as it is.
+    RUN is a run's id, an experiment's name (its newest run), a results folder, or a URL such as
+    s3://bucket/prefix/EXPERIMENT/RUN. It may still be running.
     """
     if target not in (None, "json") and not str(target).lower().endswith(".png"):
         raise UserError(
-            f"-o {target} is neither json nor the name of a PNG file", fix="such as -o curves.png"
+            f"-o {target} is neither json nor the name of a PNG file", fix="write for example -o curves.png"
         )
-    found = [results.find(run, on) for run in runs]
-    curves = [_series(one, by, what) for one in found]
+    backend = options.backend(on)
+    curves = [_series(results.find(run, backend), by, what) for run in runs]
     if target == "json":
         data = [{"run": one.name, "points": [{by: x, what: y} for x, y in one.points]} for one in curves]
         output.answer(output.structured(data, "json"))
@@ -67,7 +65,7 @@ def command(runs: tuple[str, ...], by: str, what: str, target: str | None, on: s
             x_title=titles["x_title"],
             seconds=by == "seconds",
         )
-        output.say(f"wrote {target}")
+        output.say(f"Wrote {target}.")
         return
     output.answer(_text(curves, seconds=by == "seconds", **titles))
 
@@ -75,7 +73,7 @@ def command(runs: tuple[str, ...], by: str, what: str, target: str | None, on: s
 def _text(curves: list[Series], *, x_title: str, y_title: str, seconds: bool) -> str:
     from callsheet.cli.charts import text
 
-    columns, lines = _WITHOUT_SCREEN
+    columns, lines = _DEFAULT_SIZE
     if output.is_terminal(sys.stdout):
         columns, lines = output.screen_columns(), output.screen_lines() - 1
     colors = output.ROLE_COLORS
@@ -86,20 +84,20 @@ def _text(curves: list[Series], *, x_title: str, y_title: str, seconds: bool) ->
         x_title=x_title,
         y_title=y_title,
         seconds=seconds,
-        paint=(lambda told, number: output.paint(told, colors[number % len(colors)]))
+        paint=(lambda text, number: output.paint(text, colors[number % len(colors)]))
         if output.has_color(sys.stdout)
         else None,
     )
 
 
-def _series(found: results.Results, by: str, what: str) -> Series:
+def _series(stored: results.Results, by: str, what: str) -> Series:
     from callsheet.cli.charts.scale import Series
 
-    points = _points(found)
+    points = _points(stored)
     if not points:
         raise UserError(
-            f"{found.name} has no learning curve",
-            fix="is it a training, and has it begun? It is written every few seconds",
+            f"{stored.name} has no learning curve",
+            fix="check that it is a training and has started; the curve is written every few seconds",
         )
     key = _BY[by][0]
     chosen = [
@@ -111,13 +109,13 @@ def _series(found: results.Results, by: str, what: str) -> Series:
         fields = sorted({name for point in points for name, value in point.items() if _is_number(value)})
         known = [name for name in fields if name not in ("time", "elapsed")]
         raise UserError(
-            f"the learning curve of {found.name} has no {what!r}",
+            f"the learning curve of {stored.name} has no {what!r}",
             fix=did_you_mean(what, known, f"it has {', '.join(known)}"),
         )
-    return Series(found.name, chosen)
+    return Series(stored.name, chosen)
 
 
-def _points(found: results.Results) -> list[dict[str, Any]]:
+def _points(stored: results.Results) -> list[dict[str, Any]]:
     try:
         from callsheet.rl.learning_curve import LearningCurve
         from callsheet.store import open_store
@@ -125,7 +123,7 @@ def _points(found: results.Results) -> list[dict[str, Any]]:
         raise UserError(
             f"learning curves need {error.name}, which is not installed", fix="pip install 'callsheet[rl]'"
         ) from None
-    return LearningCurve(open_store(found.url)).points
+    return LearningCurve(open_store(stored.url)).points
 
 
 def _is_number(value: Any) -> bool:

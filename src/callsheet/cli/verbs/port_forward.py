@@ -1,4 +1,4 @@
-"""`callsheet port-forward`: reach a replica's port from this machine."""
+"""`callsheet port-forward`: forward local ports to replicas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from callsheet.cli import options, output, selection
 from callsheet.errors import UserError
 
 if TYPE_CHECKING:
-    from callsheet.backends.kubernetes.run import KubernetesRun
+    from callsheet.backends.cluster import ClusterRun
 
 
 @click.command()
@@ -20,44 +20,46 @@ if TYPE_CHECKING:
 @options.run()
 @click.argument("ports", metavar="[ENDPOINT[=PORT] | ROLE/INDEX:PORT[=PORT]]...", nargs=-1)
 def command(run: str, ports: tuple[str, ...]) -> None:
-    """Bring ports of replicas to this machine, by endpoint or by replica and port, until Ctrl-C.
+    """Forward local ports to replicas.
+
+    Forwarding continues until Ctrl-C.
 
     \b
     callsheet port-forward cartpole                  # every exposed endpoint
-    callsheet port-forward cartpole tensorboard      # one of them
+    callsheet port-forward cartpole tensorboard      # one endpoint
     callsheet port-forward cartpole actor/2:8080     # any port of a replica
-    callsheet port-forward cartpole tensorboard=7000 # as port 7000 of this machine
+    callsheet port-forward cartpole tensorboard=7000 # choose the local port
 
-    A replica that gets a new pod is reached again by the next connection.
+    If a replica gets a new pod, new connections go to that pod.
     """
-    found = options.cluster().find(run)
-    wanted = [_parse(found, text) for text in ports] or _exposed(found)
-    rows = []
+    chosen = options.cluster().find(run)
+    wanted = [_parse(chosen, text) for text in ports] or _exposed(chosen)
+    lines = []
     for target, remote, local in wanted:
-        selection.check_target(found.status(), target)
-        forward = found.forward(target, remote, local, output.say)
-        rows.append((f"127.0.0.1:{forward.local}", f"{target.role}/{target.index}:{remote}"))
-    output.answer("\n".join(f"{here} -> {there}" for here, there in rows))
-    output.say("Ctrl-C ends it; the run goes on.", "dim")
+        selection.check_target(chosen.status(), target)
+        forwarded = chosen.forward(target, remote, local, output.say)
+        lines.append(f"127.0.0.1:{forwarded.local} -> {target.role}/{target.index}:{remote}")
+    output.answer("\n".join(lines))
+    output.say("Press Ctrl-C to stop forwarding; the run keeps running.", "dim")
     signal.pause()
 
 
-def _exposed(run: KubernetesRun) -> list[tuple[base.Target, int, int | None]]:
+def _exposed(run: ClusterRun) -> list[tuple[base.Target, int, int | None]]:
     known = run.endpoints()
     names = list(run.status().exposed)
     if not names:
         raise UserError(
-            f"the run {run.id} exposes nothing",
-            fix=f"name what to reach: {', '.join(known) or 'ROLE/INDEX:PORT'}",
+            f"run {run.id} exposes no endpoint",
+            fix=f"name one to forward: {', '.join(known) or 'ROLE/INDEX:PORT'}",
         )
     return [(base.Target(known[name][0], 0), known[name][1], None) for name in names]
 
 
-def _parse(run: KubernetesRun, text: str) -> tuple[base.Target, int, int | None]:
-    name, _, here = text.partition("=")
-    if here and not here.isdecimal():
-        raise UserError(f"{here!r} is no port of this machine", fix=f"write for example {name}=8080")
-    local = int(here) if here else None
+def _parse(run: ClusterRun, text: str) -> tuple[base.Target, int, int | None]:
+    name, _, local_text = text.partition("=")
+    if local_text and not local_text.isdecimal():
+        raise UserError(f"{local_text!r} is not a local port", fix=f"write for example {name}=8080")
+    local = int(local_text) if local_text else None
     known = run.endpoints()
     if name in known:
         role, port = known[name]

@@ -1,4 +1,4 @@
-"""`callsheet ps`: which runs there are."""
+"""`callsheet ps`: list runs."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ from callsheet.backends import base
 from callsheet.cli import formatting, options, output
 
 _INTERVAL = 1.0
-HEADER: tuple[str, ...] = ("RUN", "EXPERIMENT", "PHASE", "READY", "RESTARTS", "AGE", "FOLDER")
+_HEADER: tuple[str, ...] = ("RUN", "EXPERIMENT", "PHASE", "READY", "RESTARTS", "AGE", "FOLDER")
 
 
 @click.command()
-@click.option("-a", "--all", "every", is_flag=True, help="Finished runs too.")
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In every namespace, on Kubernetes.")
+@click.option("-a", "--all", "every", is_flag=True, help="Include finished runs.")
+@click.option(
+    "-A", "--all-namespaces", "everywhere", is_flag=True, help="List runs in all namespaces (on Kubernetes)."
+)
 @options.watch
 @options.on
 @options.form("json", "yaml", "wide", "name")
 def command(every: bool, everywhere: bool, watch: bool, on: str, form: str | None) -> None:
-    """List the runs that are active; with -a also those that have ended."""
+    """List runs.
+
+    Only active runs are listed; -a lists finished ones too.
+    """
     backend = options.backend(on, everywhere=everywhere)
 
     def now() -> list[base.Status]:
@@ -31,26 +36,25 @@ def command(every: bool, everywhere: bool, watch: bool, on: str, form: str | Non
     if not runs and not watch:
         if form in ("json", "yaml"):
             output.answer(output.structured([], form))
-        hint = "" if every else " `callsheet ps -a` lists those that have ended."
-        output.say(f"No run{'' if every else ' is active'}.{hint}")
+        output.say("No runs." if every else "No active runs. `callsheet ps -a` lists finished ones too.")
         return
     if not watch:
-        output.answer(shown(runs, form))
+        output.answer(_formatted(runs, form))
         return
     with output.Redrawn() as screen:
         while True:
-            screen.show(shown(runs, form), key=[(s.run, s.phase, s.restarts, ready(s)) for s in runs])
+            screen.show(_formatted(runs, form), key=[(s.run, s.phase, s.restarts, _ready(s)) for s in runs])
             time.sleep(_INTERVAL)
             runs = now()
 
 
-def shown(runs: Sequence[base.Status], form: str | None) -> str:
-    """The runs in the wanted form."""
+def _formatted(runs: Sequence[base.Status], form: str | None) -> str:
+    """The runs in the form that -o asks for."""
     if form in ("json", "yaml"):
         return output.structured([status.to_data() for status in runs], form)
     if form == "name":
         return "\n".join(status.run for status in runs)
-    header, rows = HEADER, [_row(status) for status in runs]
+    header, rows = _HEADER, [_row(status) for status in runs]
     if any(status.namespace for status in runs):
         header = ("NAMESPACE", *header)
         rows = [(s.namespace, *row) for row, s in zip(rows, runs, strict=True)]
@@ -65,13 +69,13 @@ def _row(status: base.Status) -> tuple[str, ...]:
         status.run,
         status.experiment,
         status.phase,
-        ready(status),
+        _ready(status),
         str(status.restarts),
         formatting.age(time.time() - status.created),
         output.short_path(status.folder),
     )
 
 
-def ready(status: base.Status) -> str:
-    """``3/4``: replicas that are ready, of those that are wanted."""
+def _ready(status: base.Status) -> str:
+    """``3/4``: ready replicas out of all."""
     return f"{sum(r.ready for r in status.roles)}/{sum(r.wanted for r in status.roles)}"

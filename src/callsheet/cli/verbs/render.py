@@ -1,4 +1,4 @@
-"""`callsheet render`: what the chosen backend would make of the files, for reading, diffing and piping."""
+"""`callsheet render`: print the manifests or the plan, to read, compare or pipe."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from callsheet.cli import options, output
 @options.files
 @options.on
 def command(files: tuple[str, ...], sets: tuple[str, ...], on: str) -> None:
-    """Print what a backend would make of the files, as YAML: on this machine, the plan; on Kubernetes, the manifests.
+    """Print what a backend would run, as YAML.
 
-    Nothing is started and no cluster is asked. `callsheet render --on kubernetes -f x.yaml | kubectl apply -f -` works. Several experiments come as several YAML documents.
+    On Kubernetes that is the manifests; locally, the plan. Nothing is started, and no cluster is contacted. Several
+    experiments become several YAML documents.
+
+    \b
+    callsheet render --on kubernetes -f x.yaml | kubectl apply -f -
     """
     backend = options.backend(on)
     texts = []

@@ -1,4 +1,4 @@
-"""`callsheet restart`: give replicas a fresh start; it does not count against their restart limit."""
+"""`callsheet restart`: restart replicas; it does not count against their restart limit."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from callsheet.errors import UserError
 @click.command()
 @options.run()
 @options.targets
-@click.option("--all", "every", is_flag=True, help="Every replica of the run.")
+@click.option("--all", "every", is_flag=True, help="Restart every replica of the run.")
 @options.on
 def command(run: str, targets: tuple[str, ...], every: bool, on: str) -> None:
-    """Stop replicas gracefully and start them again, with the same indexes and addresses.
+    """Restart replicas gracefully.
 
-    TARGET is ROLE or ROLE/INDEX.
+    They keep their index and address. TARGET is ROLE or ROLE/INDEX.
     """
     if every == bool(targets):
         raise UserError(
-            "restart needs to know what to restart: targets, or all of them",
-            fix=f"name roles or replicas (`callsheet restart {run} actor/0`) or write --all",
+            "name the roles or replicas to restart, or use --all",
+            fix=f"for example `callsheet restart {run} actor/0`",
         )
-    found = options.backend(on).find(run)
-    status = found.status()
-    chosen = [base.Target.parse(text) for text in targets] or [
+    chosen = options.backend(on).find(run)
+    status = chosen.status()
+    wanted = [base.Target.parse(text) for text in targets] or [
         base.Target(role.name) for role in status.roles
     ]
-    for target in chosen:
+    for target in wanted:
         if target.container:
             raise UserError(
-                f"{target.role}/{target.index}/{target.container} is one container, and only whole replicas restart",
+                f"{target.role}/{target.index}/{target.container} is a container; only whole replicas can be restarted",
                 fix=f"write {target.role}/{target.index}",
             )
         selection.check_target(status, target)
-    names = found.restart(chosen)
+    names = chosen.restart(wanted)
     output.answer("\n".join(names))
-    output.say(f"Restarting {formatting.count(len(names), 'replica')} of {found.id}.", "dim")
+    output.say(f"Restarting {formatting.count(len(names), 'replica')} of {chosen.id}.", "dim")

@@ -1,4 +1,4 @@
-"""`callsheet run`: start experiments, and stay with them unless told to detach."""
+"""`callsheet run`: start experiments and follow them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from callsheet.cli import launch, options
 
 @click.command()
 @options.files
-@click.option("-d", "--detach", is_flag=True, help="Leave it running and give the terminal back.")
-@click.option("--dry-run", is_flag=True, help="Check everything and say what would happen; start nothing.")
+@click.option("-d", "--detach", is_flag=True, help="Start in the background and return.")
+@click.option(
+    "--dry-run", is_flag=True, help="Check everything and show what would happen, without starting anything."
+)
 @options.on
 @options.form("json", "yaml", "name")
 def command(
     files: tuple[str, ...], sets: tuple[str, ...], detach: bool, dry_run: bool, on: str, form: str | None
 ) -> int:
-    """Run experiments and show them until they end; the exit code is the experiment's.
+    """Run experiments and follow them until they end.
 
-    Ctrl-C stops them gracefully, a second one kills them; on a cluster it only leaves, and the runs go on. With -o,
-    the answer on stdout is how the runs ended (with -d: how they began), and log lines go to stderr.
+    The exit code is the experiment's. Ctrl-C stops the runs gracefully; a second Ctrl-C kills them. On a cluster,
+    Ctrl-C only detaches, and the runs keep running.
+
+    With -o, the final status (with -d, the initial one) goes to standard output, and log lines to standard error.
     """
     return launch.launch(options.load(files, sets), on, form, detach=detach, dry_run=dry_run)

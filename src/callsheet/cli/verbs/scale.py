@@ -1,4 +1,4 @@
-"""`callsheet scale`: more or fewer replicas of an elastic role while it runs."""
+"""`callsheet scale`: change the number of replicas while a run is active."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from callsheet.errors import UserError
 @options.on
 @options.form("json", "yaml")
 def command(run: str, sizes: tuple[str, ...], on: str, form: str | None) -> None:
-    """Change the number of replicas of elastic roles: those with `scale` in the file.
+    """Change the number of replicas of elastic roles.
+
+    A role is elastic if it has `scale` in the experiment file.
 
     \b
     callsheet scale cartpole actor=8
     """
-    found = options.backend(on).find(run)
-    before = {role.name: role.wanted for role in found.status().roles}
+    chosen = options.backend(on).find(run)
+    before = {role.name: role.wanted for role in chosen.status().roles}
     wanted: dict[str, int] = {}
     for role, size in map(_size, sizes):
         if wanted.setdefault(role, size) != size:
             raise UserError(
-                f"{role} is to have {wanted[role]} replicas and {size}", fix="leave one of them out"
+                f"{role} is given twice, with {wanted[role]} and {size} replicas", fix="leave one of them out"
             )
     for role in wanted:
-        selection.check_target(found.status(), base.Target(role))
-    after = found.scale(wanted)
+        selection.check_target(chosen.status(), base.Target(role))
+    after = chosen.scale(wanted)
     if form:
         output.answer(output.structured(after.to_data(), form))
         return

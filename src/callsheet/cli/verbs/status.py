@@ -1,4 +1,4 @@
-"""`callsheet status`: one run, role by role and replica by replica."""
+"""`callsheet status`: show the state of one run."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _WIDE = 120
 @options.on
 @options.form("json", "yaml", "wide", "name")
 def command(run: str | None, watch: bool, on: str, form: str | None) -> None:
-    """Show one run with its roles and replicas: the newest active one unless RUN names another.
+    """Show the state of a run, its roles and its replicas.
 
-    RUN is a run's id, the beginning of one, or an experiment's name.
+    RUN is a run's id, the beginning of one, or an experiment's name. If omitted, the newest active run is used.
     """
-    found = selection.find_run(options.backend(on), run)
+    chosen = selection.find_run(options.backend(on), run)
     if not watch:
-        output.answer(_shown(found, found.status(), form))
+        output.answer(_formatted(chosen, chosen.status(), form))
         return
     last = None
     with output.Redrawn() as screen:
-        for last in found.watch(1.0):
-            screen.show(_shown(found, last, form), key=_without_clock(last))
+        for last in chosen.watch(1.0):
+            screen.show(_formatted(chosen, last, form), key=_without_clock(last))
     if last is not None and output.is_terminal(sys.stdout):
-        output.answer(_shown(found, last, form))
+        output.answer(_formatted(chosen, last, form))
 
 
-def _shown(run: base.Run, status: base.Status, form: str | None) -> str:
-    """The run in the wanted form."""
+def _formatted(run: base.Run, status: base.Status, form: str | None) -> str:
+    """The run in the form that -o asks for."""
     if form == "name":
         return status.run
     metrics = role_metrics.of(run, ended=status.done)
@@ -74,18 +74,18 @@ def _head(status: base.Status) -> str:
 
 
 def _address(status: base.Status, name: str) -> str:
-    """Where an endpoint is reached; a Service's name needs something more."""
-    found = status.exposed[name] or "waiting for an address"
-    if status.backend == "kubernetes" and found.startswith(f"{status.experiment}-{name}:"):
-        return f"{found} in the cluster; here with `callsheet port-forward {status.run} {name}`"
-    return found
+    """Where an endpoint can be reached; a Service's name means nothing outside the cluster."""
+    address = status.exposed[name] or "waiting for an address"
+    if status.backend in base.CLUSTERS and address.startswith(f"{status.experiment}-{name}:"):
+        return f"{address} in the cluster; from here, use `callsheet port-forward {status.run} {name}`"
+    return address
 
 
 def _metrics_data(metrics: dict[str, list[Shown]]) -> dict[str, Any]:
-    """Numbers by role and name; nothing when there are none."""
+    """Metrics by role and name; nothing if there are none."""
     data = {
-        role: {number.name: {"value": number.value, "unit": number.unit} for number in found}
-        for role, found in metrics.items()
+        role: {metric.name: {"value": metric.value, "unit": metric.unit} for metric in listed}
+        for role, listed in metrics.items()
     }
     return {"metrics": data} if data else {}
 
@@ -119,7 +119,7 @@ def _replicas(status: base.Status, *, cut: bool) -> str:
     header = ("REPLICA", "PHASE", "READY", "RESTARTS", "UPTIME", "ADDRESS", "REASON")
     if not output.is_terminal(sys.stdout) or output.screen_columns() >= _WIDE:
         return output.table(header, rows, cut=cut)
-    # On a narrow screen a reason would be cut to nothing: it gets a line of its own.
+    # On a narrow screen there is no room for a reason: it gets a line of its own.
     first, *lines = output.table(header[:-1], [row[:-1] for row in rows]).split("\n")
     reasons = ["" if not row[-1] else f"\n  {output.paint(row[-1], 'yellow')}" for row in rows]
     return "\n".join([first, *(line + reason for line, reason in zip(lines, reasons, strict=True))])
@@ -147,6 +147,6 @@ def _clock(moment: float) -> str:
 
 
 def _without_clock(status: base.Status) -> list[object]:
-    """What makes two moments of a run differ for a reader: not the passing of time, not the logs."""
+    """What counts as a change of the status: not the passing of time, not the logs."""
     replicas = [(r.name, r.phase, r.ready, r.attempt, r.reason) for r in status.replicas]
     return [status.phase, status.reason, status.warnings, replicas]

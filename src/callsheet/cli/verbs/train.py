@@ -1,4 +1,4 @@
-"""`callsheet train`: a built-in algorithm on an environment, as an experiment that is written and run at once."""
+"""`callsheet train`: train a policy; it generates an experiment and runs it."""
 
 from __future__ import annotations
 
@@ -21,72 +21,79 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("algorithm")
-@click.option("--env", "environment", metavar="ENV", help="A Gymnasium id, or package.module:factory.")
+@click.option(
+    "--env", "environment", metavar="ENV", help="Environment: a Gymnasium id, or package.module:factory."
+)
 @click.option(
     "--env-option",
     "env_options",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Passed to the environment; repeatable.",
+    help="Keyword argument for the environment; repeatable.",
 )
-@click.option("--actors", default=2, show_default=True, metavar="N", help="Processes that play.")
+@click.option("--actors", default=2, show_default=True, metavar="N", help="Number of actor processes.")
 @click.option(
     "--inference",
     type=click.Choice(["local", "central"]),
     default="local",
     show_default=True,
-    help="Who chooses actions: each actor, or a policy server for all of them.",
+    help="Where actions are computed: in each actor, or in a central policy server.",
 )
 @click.option(
     "--rewards",
     type=click.Choice(["auto", "true", "sign"]),
     default="auto",
     show_default=True,
-    help="What is learned from: true rewards, or their signs; auto: signs for Atari.",
+    help="Learn from the true rewards or only their sign (auto: sign for Atari).",
 )
-@click.option("--seed", default=0, show_default=True, metavar="N", help="Of everything drawn by chance.")
-@click.option("--stop-steps", type=int, metavar="N", help="End after so many environment steps.")
-@click.option("--stop-seconds", type=float, metavar="S", help="End after so much training.")
-@click.option("--stop-return", type=float, metavar="R", help="End when an evaluation has this mean return.")
+@click.option("--seed", default=0, show_default=True, metavar="N", help="Random seed.")
+@click.option("--stop-steps", type=int, metavar="N", help="Stop after N environment steps.")
+@click.option("--stop-seconds", type=float, metavar="S", help="Stop after S seconds of training.")
 @click.option(
-    "--stop-sampled", type=float, metavar="R", help="End when the last 20 played episodes have this mean."
+    "--stop-return", type=float, metavar="R", help="Stop when an evaluation reaches this mean return."
+)
+@click.option(
+    "--stop-sampled",
+    type=float,
+    metavar="R",
+    help="Stop when the last 20 training episodes reach this mean return.",
 )
 @click.option(
     "--set",
     "sets",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Change a setting, such as learning_rate=0.001; repeatable.",
+    help="Override a setting, such as learning_rate=0.001; repeatable.",
 )
-@click.option("--settings", is_flag=True, help="Print all settings with what each is for, and end.")
+@click.option("--settings", is_flag=True, help="Print all settings with their descriptions, and exit.")
 @click.option(
     "--evaluate-every",
     default=5.0,
     show_default=True,
     metavar="S",
-    help="Seconds between two evaluations; 0: none.",
+    help="Seconds between evaluations; 0 for none.",
 )
-@click.option("--episodes", default=20, show_default=True, metavar="N", help="Played in each evaluation.")
+@click.option("--episodes", default=20, show_default=True, metavar="N", help="Episodes per evaluation.")
 @click.option(
     "--checkpoint-every",
     default=60.0,
     show_default=True,
     metavar="S",
-    help="Seconds between two checkpoints.",
+    help="Seconds between checkpoints.",
 )
 @click.option(
-    "--videos", default=0, show_default=True, metavar="N", help="Episodes of each evaluation kept as GIFs."
+    "--videos", default=0, show_default=True, metavar="N", help="Episodes per evaluation to record as GIFs."
 )
 @click.option(
     "--resume",
     metavar="RUN",
-    help="Go on from the newest checkpoint of a run, with its settings; a run, a folder or a URL.",
+    help="Resume from the newest checkpoint of a run, with its settings: a run, folder or URL.",
 )
-@click.option("--name", default="", help="The experiment's name; by itself ALGORITHM-ENV.")
-@click.option("--storage", default="", metavar="URL", help="Where results go; by itself the folder runs/.")
-@click.option("--tensorboard", is_flag=True, help="Serve the curves with TensorBoard, in a role of its own.")
-@click.option("--image", default="", help="For Kubernetes: what all roles run in, instead of our images.")
-@click.option("--actor-image", default="", help="The same for actors, replay and evaluator alone.")
+@click.option("--name", default="", help="Experiment name (default: ALGORITHM-ENV).")
+@click.option("--storage", default="", metavar="URL", help="Where to write results (default: ./runs).")
+@click.option("--tensorboard", is_flag=True, help="Add a TensorBoard role.")
+@click.option("--image", default="", help="Image for all roles, instead of ours (on Kubernetes).")
+@click.option("--actor-image", default="", help="Image for actors, replay and evaluator only.")
 @click.option(
     "--registry",
     metavar="HOST[/PATH]",
@@ -94,33 +101,40 @@ if TYPE_CHECKING:
     envvar="CALLSHEET_REGISTRY",
     show_default=f"{contract.REGISTRY}, or `registry` in ~/.config/callsheet/config.toml",
     show_envvar=True,
-    help="For Kubernetes: where our images are, a slim one and a learner's with PyTorch.",
+    help="Registry of our images: a slim one, and one with PyTorch for the learner (on Kubernetes).",
 )
 @click.option("--gpus", default=0, metavar="N", help="GPUs for the learner.")
 @click.option(
-    "--learner-cpus", default="", metavar="CPUS", help="What the learner asks for, and its threads."
+    "--learner-cpus",
+    default="",
+    metavar="CPUS",
+    help="CPU request of the learner, and its number of threads.",
 )
-@click.option("--actor-cpus", default="", metavar="CPUS", help="The same for each actor.")
+@click.option(
+    "--actor-cpus", default="", metavar="CPUS", help="CPU request of each actor, and its number of threads."
+)
 @click.option(
     "--replay-shards",
     default=1,
     show_default=True,
     metavar="N",
-    help="Processes that hold the replay (dqn, sac).",
+    help="Number of replay processes (dqn, sac).",
 )
-@click.option("--render", is_flag=True, help="Print the experiment's file instead of running it.")
-@click.option("-d", "--detach", is_flag=True, help="Leave it running and give the terminal back.")
+@click.option("--render", is_flag=True, help="Print the experiment file instead of running it.")
+@click.option("-d", "--detach", is_flag=True, help="Start in the background and return.")
 @options.on
 @options.form("json", "yaml", "name")
 def command(
     algorithm: str, render: bool, detach: bool, settings: bool, on: str, form: str | None, **given: Any
 ) -> int:
-    """Train a policy with an ALGORITHM: impala, ppo, dqn, sac, or a class of your own as module:Class.
+    """Train a policy with a built-in algorithm or your own.
 
-    It writes an experiment with a learner, actors and an evaluator, runs it and shows it until it ends; --render prints
-    that file, which can be edited, kept, and given to `callsheet run -f` or kubectl. Results are where `callsheet run`
-    puts them: checkpoints, evaluations, the learning curve. Without a --stop- option it trains until Ctrl-C, which
-    writes a checkpoint.
+    ALGORITHM is impala, ppo, dqn, sac, or your own class as module:Class.
+
+    This generates an experiment with a learner, actors and an evaluator, and runs it. Use --render to print the
+    experiment file, edit it, and run it with `callsheet run -f` or kubectl.
+
+    Without a --stop- option, training continues until Ctrl-C, which writes a checkpoint.
 
     \b
     callsheet train ppo --env CartPole-v1 --stop-sampled 475
@@ -130,7 +144,8 @@ def command(
     """
     from callsheet.cli.training import arguments
 
-    training = arguments.training_from(algorithm, on, given)
+    backend = options.backend(on)
+    training = arguments.training_from(algorithm, backend, given)
 
     from callsheet.cli.training import report
     from callsheet.recipes.training import experiment
@@ -139,30 +154,30 @@ def command(
     if settings:
         output.answer(report.settings_table(training))
         return 0
-    made = experiment(training, arguments.experiment_options(on, given))
+    made = experiment(training, arguments.experiment_options(backend, given))
     if render:
         output.answer(to_yaml(made))
         return 0
     from callsheet.plan.load import loaded_from_model
 
-    if on == "local":
+    if backend.on_this_machine:
         _check_torch(training)
         _check_environment(training)
-        _find_our_python()
+        _use_this_python()
     if training.stop == type(training.stop)():
         how = "`callsheet stop`" if detach else "Ctrl-C"
-        output.say(f"No --stop- option is given: it trains until {how}, and writes a checkpoint then.")
+        output.say(f"Training until {how}, which writes a checkpoint; use a --stop- option to set a limit.")
     return launch.launch(
         [loaded_from_model(made)],
         on,
         form,
         detach=detach,
-        then=lambda ended: report.report_end(ended, on),
+        then=lambda ended: report.report_end(ended, backend),
     )
 
 
 def _check_torch(training: Training) -> None:
-    """The learner would find out only after everything has started. A user's own may do without."""
+    """Check here what the learner would find out only after everything has started; your own algorithm may not need it."""
     from callsheet.rl.algorithms import algorithm
 
     if algorithm(training.algorithm).own is None and find_spec("torch") is None:
@@ -172,7 +187,7 @@ def _check_torch(training: Training) -> None:
 
 
 def _check_environment(training: Training) -> None:
-    """Refuse here what every role would refuse. A module of the user's is left to the processes that are for it."""
+    """Check here what every role would check. The user's own modules are imported only in the run's processes."""
     from callsheet.rl.algorithms import algorithm
     from callsheet.rl.envs import spaces_of
     from callsheet.rl.envs.lookup import is_trusted
@@ -183,6 +198,6 @@ def _check_environment(training: Training) -> None:
         resolve(settings.network, spaces_of(training.env, options=training.options))
 
 
-def _find_our_python() -> None:
-    """The roles of a training are our own programs: `python` is the one that runs this command."""
+def _use_this_python() -> None:
+    """The roles run our own programs: make `python` the one that runs this command."""
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"

@@ -1,4 +1,4 @@
-"""`callsheet validate`: every mistake of the files at once, before anything starts."""
+"""`callsheet validate`: check files and report every mistake."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from callsheet.errors import InvalidExperiment
 @options.on
 @options.form("json", "yaml", "name")
 def command(files: tuple[str, ...], sets: tuple[str, ...], on: str, form: str | None) -> int:
-    """Check experiment files and report every mistake with its place and its fix.
+    """Check experiment files and report every mistake.
 
-    Exits with 2 when there is a mistake. `-o json` prints the mistakes as data.
+    Each mistake comes with its location and a fix. The exit code is 2 if there are any. `-o json` prints them as
+    data.
     """
     try:
         loaded = options.load(files, sets)

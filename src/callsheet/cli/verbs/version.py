@@ -1,4 +1,4 @@
-"""`callsheet version`: what to write into a report."""
+"""`callsheet version`: print versions, as needed for a bug report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from callsheet.cli import options, output
 @click.command()
 @options.form("json", "yaml")
 def command(form: str | None) -> None:
-    """Print the version of Callsheet, of its file format and of Python."""
+    """Print the version.
+
+    The output includes the versions of the file format and Python.
+    """
     data = {
         "callsheet": version("callsheet"),
         "apiVersion": contract.API_VERSION,

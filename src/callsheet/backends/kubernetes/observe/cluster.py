@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 from callsheet import contract
+from callsheet.backends.cluster import Finding, Node
 from callsheet.backends.kubernetes.apply import parallel
 from callsheet.backends.kubernetes.client.api import EVERYWHERE, Api, Object
 from callsheet.backends.kubernetes.client.errors import ApiError
@@ -15,22 +15,6 @@ from callsheet.errors import CallsheetError
 _OLDEST = 29
 """Minor version 1.29: the first with native sidecars and per-index backoff on by default."""
 _BUILT_IN = ("kubernetes.io/", "k8s.io/", "beta.kubernetes.io/")
-
-
-@dataclass(slots=True)
-class Node:
-    """A machine of the cluster."""
-
-    name: str
-    ready: bool
-    cpu: str
-    memory: str
-    gpus: int
-    gpus_used: int | None
-    """None if you may not list the pods of others."""
-    labels: dict[str, str] = field(default_factory=dict)
-    """Without those that Kubernetes sets itself."""
-    taints: list[str] = field(default_factory=list)
 
 
 def nodes(api: Api) -> list[Node]:
@@ -82,18 +66,6 @@ def _gpus_used(api: Api) -> dict[str, int] | None:
         node = pod["spec"].get("nodeName", "")
         used[node] = used.get(node, 0) + taken
     return used
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check."""
-
-    what: str
-    good: bool
-    said: str
-    fix: str = ""
-    needed: bool = True
-    """Whether runs fail without it; otherwise it is only good to know."""
 
 
 def examine(connect: Callable[[], Api]) -> Iterator[Finding]:

@@ -14,6 +14,8 @@ import os
 import time
 from collections.abc import Callable
 
+from callsheet.metrics.files import rotate
+
 PIPE_BYTES = 256 * 1024
 PAUSE = 0.02
 """Seconds between two reads of one busy pipe; with PIPE_BYTES, at most about 13 MB/s for each container."""
@@ -91,11 +93,8 @@ class LogFile:
         oldest = f"{self.path}.{FILES - 1}"
         if os.path.exists(oldest):
             self.dropped += os.path.getsize(oldest)
-        for number in range(FILES - 2, -1, -1):
-            old, new = (f"{self.path}.{number}" if number else self.path), f"{self.path}.{number + 1}"
-            for before, after in ((old, new), (times_path(old), times_path(new))):
-                if os.path.exists(before):
-                    os.replace(before, after)
+        rotate(self.path, FILES)
+        rotate(self.path, FILES, name=times_path)
         self.close()
         self._timed = 0.0
         self._open()
