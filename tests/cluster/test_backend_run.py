@@ -199,7 +199,7 @@ def test_scaling_changes_the_replicas_and_the_address_book(begin: Begin, namespa
     eventually(lambda: known() == 3, 240)
     run.scale({"server": 1})
     until(run, lambda s: len(s.replicas) == 4)
-    with pytest.raises(UserError, match="server=9 is out of bounds"):
+    with pytest.raises(UserError, match="server=9 is out of range"):
         run.scale({"server": 9})
 
 

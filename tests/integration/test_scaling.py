@@ -71,8 +71,8 @@ def test_a_replica_on_its_way_out_can_be_wanted_again(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ({"actor": 7}, "actor=7 is out of bounds"),
-        ({"actor": 0}, "actor=0 is out of bounds"),
+        ({"actor": 7}, "actor=7 is out of range"),
+        ({"actor": 0}, "actor=0 is out of range"),
         ({"learner": 2}, "the role 'learner' has a fixed size of 1"),
         ({"acto": 2}, "the experiment has no role 'acto'"),
     ],

@@ -1,7 +1,7 @@
-"""The folder `runs/` below the current one: where results go when no storage is named. Its maker alone can enter it.
+"""The folder `./runs`, where results go without a storage. Only its owner can enter it.
 
-Logs, checkpoints and the experiment's file may hold what other users of the machine should not see, and whoever can
-write there can replace what a run is about to start.
+Logs, checkpoints and experiment files may hold what other users should not see, and whoever can write there can
+replace what a run is about to start.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ NAME = "runs"
 
 
 def runs_folder() -> Path:
-    """Where it is, made or not."""
+    """Its path; it may not exist yet."""
     return Path.cwd() / NAME
 
 
 def make_runs_folder(experiment: Path) -> None:
-    """Make it, above an experiment's folder, for yourself alone. One that is there keeps its mode, unless somebody
-    else put it in your way."""
+    """Create it, above an experiment's folder, for yourself alone. An existing one keeps its mode, but it must not
+    belong to somebody else."""
     place = experiment.parent
     place.mkdir(mode=0o700, exist_ok=True)
     trusted = {0, os.geteuid(), place.parent.stat().st_uid}
     for folder in (place, experiment):
-        for look in (os.lstat, os.stat):
+        for stat in (os.lstat, os.stat):
             try:
-                owner = look(folder).st_uid
+                owner = stat(folder).st_uid
             except FileNotFoundError:
                 continue
             if owner not in trusted:

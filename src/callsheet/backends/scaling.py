@@ -1,4 +1,4 @@
-"""Whether a role may be given another size while it runs: the same answer on every backend."""
+"""Which sizes a role may be scaled to while it runs: the same rules on every backend."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def find_role(experiment: Experiment, name: str) -> Role:
 
 
 def check_sizes(experiment: Experiment, replicas: Mapping[str, int]) -> None:
-    """Refuse a size that the file does not allow."""
+    """Raise if the file does not allow a size."""
     for name, count in replicas.items():
         role = find_role(experiment, name)
         if role.scale is None:
@@ -27,5 +27,5 @@ def check_sizes(experiment: Experiment, replicas: Mapping[str, int]) -> None:
         if not role.scale.min <= count <= role.scale.max:
             bounds = f"from {role.scale.min} to {role.scale.max}"
             raise UserError(
-                f"{name}={count} is out of bounds", fix=f"choose a number {bounds}, or change `scale`"
+                f"{name}={count} is out of range", fix=f"choose a number {bounds}, or change `scale`"
             )

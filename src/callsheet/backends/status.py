@@ -1,6 +1,6 @@
-"""A run at one moment, as plain data: what `status.json` holds and every view shows.
+"""The status of a run as plain data: what `status.json` holds and every view shows.
 
-Stands apart from the backends' protocol because the local supervisor writes it and must stay small.
+It is separate from the backends' protocol because the local supervisor writes it and must stay small.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class ContainerStatus:
 
     name: str
     pid: int = 0
-    """0 when it does not run now."""
+    """0 if it is not running."""
     restarts: int = 0
     ready: bool = False
     exit_code: int | None = None
-    """How it last ended; minus the signal's number when a signal ended it."""
+    """Its last exit code; minus the signal's number if a signal ended it."""
     log_bytes: int = 0
     """Bytes it has written in this run."""
     log_dropped: int = 0
-    """Bytes of them that are no longer on disk: rotated away, or the disk was full."""
+    """How many of them are not on disk: rotated away, or the disk was full."""
     log_error: str = ""
     last_line: str = ""
 
@@ -46,7 +46,7 @@ class ReplicaStatus:
     ready: bool = False
     attempt: int = 0
     restarts: int = 0
-    """Restarts after failures."""
+    """Restarts after a failure."""
     reason: str = ""
     """Why it is not running or not ready, in one line."""
     started: float = 0.0
@@ -54,7 +54,7 @@ class ReplicaStatus:
     uptime: float = 0.0
     """Seconds since then, unaffected by changes of the clock."""
     joined: bool = False
-    """Started by hand with `callsheet join`."""
+    """Started manually, with `callsheet join`."""
     containers: list[ContainerStatus] = field(default_factory=list)
 
     @property
@@ -77,14 +77,14 @@ class RoleStatus:
 
 @dataclass(slots=True)
 class Status:
-    """A run at one moment: what `status.json` holds."""
+    """A run at one moment: the content of `status.json`."""
 
     experiment: str
     run: str
     phase: Phase
     backend: str = "local"
     namespace: str = ""
-    """Where it is in the cluster; empty on this machine."""
+    """On a cluster; empty on this machine."""
     reason: str = ""
     """Why the run is in this phase: one sentence for a person."""
     exit_code: int | None = None
@@ -96,10 +96,10 @@ class Status:
     supervisor: int = 0
     """Process id of the supervisor."""
     generation: int = 0
-    """Counts changes of scale."""
+    """Incremented by each scaling."""
     restarts: int = 0
     exposed: dict[str, str] = field(default_factory=dict)
-    """Address of each exposed endpoint; empty while a cluster has given it none."""
+    """Address of each exposed endpoint; empty while the cluster has not assigned one."""
     warnings: list[str] = field(default_factory=list)
     roles: list[RoleStatus] = field(default_factory=list)
     replicas: list[ReplicaStatus] = field(default_factory=list)
@@ -110,8 +110,7 @@ class Status:
         return self.phase in FINISHED
 
     def to_data(self) -> dict[str, Any]:
-        """As JSON-compatible data. By hand: `dataclasses.asdict` takes ten times as long, and the supervisor calls this
-        often."""
+        """As JSON-compatible data. Not with `dataclasses.asdict`, which is ten times slower: the supervisor calls this often."""
         data = _shallow(self)
         data["roles"] = [_shallow(role) for role in self.roles]
         data["replicas"] = [
@@ -142,14 +141,14 @@ class Status:
 
 
 def status_of(data: bytes, where: str = "the status") -> Status:
-    """The status in these bytes; a `UserError` when they hold none."""
+    """Decode a status; a `UserError` if it is damaged."""
     import msgspec
 
     try:
         return msgspec.convert(json.loads(data), Status)
     except (ValueError, RecursionError) as error:
         raise UserError(
-            f"{where} is damaged: {error}", fix="delete the run, or put back a copy of the file"
+            f"{where} is damaged: {error}", fix="delete the run, or restore the file from a copy"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""A user's own defaults, for those who always mean the same cluster: ``~/.config/callsheet/config.toml``."""
+"""The user's defaults, such as their usual cluster: ``~/.config/callsheet/config.toml``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from callsheet.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class UserConfig:
-    """What is meant when neither the command line nor the environment says it."""
+    """Defaults for what neither the command line nor the environment sets."""
 
     on: str = ""
     """The backend."""
@@ -20,17 +20,17 @@ class UserConfig:
     namespace: str = ""
     """The namespace in that context."""
     registry: str = ""
-    """Where our images are; perhaps with a path."""
+    """The registry of our images, perhaps with a path."""
 
 
 def path() -> Path:
-    """Where the settings are."""
+    """Where the file is."""
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     return Path(base) / "callsheet" / "config.toml"
 
 
 def load() -> UserConfig:
-    """The settings; empty ones when there is no file."""
+    """The configuration; empty without a file."""
     try:
         text = path().read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
@@ -41,12 +41,13 @@ def load() -> UserConfig:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UserError(
-            f"{path()} cannot be read: {error}", fix='write lines such as on = "kubernetes"'
+            f"cannot read {path()}: {error}", fix='write lines such as on = "kubernetes"'
         ) from None
     known = [field.name for field in fields(UserConfig)]
     for key, value in data.items():
         if key not in known or not isinstance(value, str):
             raise UserError(
-                f"{path()} has {key} = {value!r}", fix=f"use these, each a text: {', '.join(known)}"
+                f"{path()} has {key} = {value!r}",
+                fix=f"use only these keys, with strings: {', '.join(known)}",
             )
     return UserConfig(**data)

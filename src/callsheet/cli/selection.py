@@ -1,4 +1,4 @@
-"""Runs, roles and replicas named on the command line: find what is meant, and refuse what does not exist."""
+"""Find the run, roles and replicas named on the command line, and report those that do not exist."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class KubernetesBackend:
         known = [KnownRun(s.experiment, s.run, not s.done, s.namespace) for s in self.runs()]
         missing = UserError(
             f"there is no run {reference!r} in the namespace {self.api.namespace!r}",
-            fix="see which there are: callsheet ps --on kubernetes -a, or look in all namespaces with -A",
+            fix="list them with `callsheet ps --on kubernetes -a`, or search all namespaces with -A",
         )
         chosen = choose_run(reference, known, missing=missing)
         return KubernetesRun(self.api.within(chosen.namespace), chosen.experiment, chosen.run)

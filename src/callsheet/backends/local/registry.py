@@ -1,4 +1,4 @@
-"""Where runs are: a folder of links, one per run, so that every terminal finds every run of its user."""
+"""The registry of local runs: a folder with one link per run, so that you can find a run from any terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def state_folder() -> Path:
 
 
 def register(run: str, folder: Path) -> None:
-    """Let every terminal find a run."""
+    """Add a run."""
     links = state_folder()
     links.mkdir(parents=True, exist_ok=True)
     (links / run).symlink_to(folder)
@@ -53,7 +53,7 @@ def find_folder(reference: str) -> Path:
         KnownRun(folder.parent.name, run, (folder / ".callsheet" / "control.sock").exists())
         for run, folder in folders.items()
     ]
-    missing = UserError(f"there is no run {reference!r}", fix="see which there are: callsheet ps --all")
+    missing = UserError(f"there is no run {reference!r}", fix="list them with `callsheet ps -a`")
     return folders[choose_run(reference, known, missing=missing).run]
 
 

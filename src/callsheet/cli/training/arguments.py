@@ -39,7 +39,7 @@ def training_from(algorithm: str, backend: Backend, given: dict[str, Any]) -> Tr
         settings = _merged(before.settings, settings)
         env_options = before.options | env_options
     if not environment:
-        raise UserError("a training needs an environment", fix="--env CartPole-v1")
+        raise UserError("a training needs an environment", fix="add one, such as --env CartPole-v1")
     return schema.Training(
         algorithm=algorithm,
         env=environment,

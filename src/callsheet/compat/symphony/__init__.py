@@ -1,6 +1,5 @@
-"""The door for Symphony users: their scripts run with `symphony.` in the imports changed to this package's name.
+"""Compatibility with Symphony: its scripts run if you change `symphony.` in their imports to this package's name.
 
-The specs keep Symphony's methods and compile to a Callsheet experiment; the clusters start it and look at it.
-What Callsheet has no counterpart for raises a clear error and never passes in silence. The mapping is in
-`docs/how-to/symphony.md`.
+Specs keep Symphony's methods and become a Callsheet experiment; clusters start and inspect it. A call without a
+counterpart raises an error that says so. The mapping is in `docs/how-to/symphony.md`.
 """

@@ -1,4 +1,4 @@
-"""Symphony's docker-compose cluster: its processes run on this machine, without their images."""
+"""Symphony's docker-compose cluster: processes run on this machine, without their images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["DockerCluster", "DockerExperimentSpec", "DockerProcessGroupSpec", "D
 
 
 class DockerProcessSpec(LocalProcessSpec):
-    """A service of docker-compose. Callsheet runs its command on this machine and starts no image."""
+    """A docker-compose service. Callsheet runs its command on this machine, without its image."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class DockerProcessSpec(LocalProcessSpec):
         return super().container_fields() | image
 
     def set_hostname(self, hostname: str) -> None:
-        """Refused: names are derived."""
+        """Not supported: names are derived."""
         raise no_counterpart(
             f"set_hostname({hostname!r})",
             "a replica's host name is EXPERIMENT-ROLE-INDEX everywhere",
@@ -50,7 +50,7 @@ class DockerProcessSpec(LocalProcessSpec):
         )
 
     def set_port(self, port: int) -> None:
-        """Refused: ports belong to services."""
+        """Not supported: ports belong to services."""
         raise no_counterpart(
             f"set_port({port!r})",
             "a port belongs to a named service",
@@ -58,7 +58,7 @@ class DockerProcessSpec(LocalProcessSpec):
         )
 
     def set_ports(self, ports: Iterable[int]) -> None:
-        """Refused: ports belong to services."""
+        """Not supported: ports belong to services."""
         for port in ports:
             self.set_port(port)
 

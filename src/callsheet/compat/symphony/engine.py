@@ -1,4 +1,4 @@
-"""Symphony's clusters: where experiments are started and ended."""
+"""Symphony's clusters, which start and stop experiments."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _CLUSTERS = {
 
 
 class Cluster(ExperimentQueries):
-    """Where experiments run. `Cluster.new` makes one by its name."""
+    """Where experiments run. `Cluster.new` creates one by its name."""
 
     runs_on: ClassVar[str] = "local"
     """The backend, unless CALLSHEET_ON names another."""
     detached: ClassVar[bool] = True
-    """Whether a launched experiment goes on when the script ends."""
+    """Whether a launched experiment keeps running when the script ends."""
     _ExperimentClass: ClassVar[type[ExperimentSpec]] = ExperimentSpec
 
     @classmethod
@@ -46,21 +46,21 @@ class Cluster(ExperimentQueries):
         return backend(default_backend(self.runs_on))
 
     def new_experiment(self, *args: Any, **kwargs: Any) -> Any:
-        """A spec to fill."""
+        """A new spec."""
         return self._ExperimentClass(*args, **kwargs)
 
     def launch(self, spec: ExperimentSpec, force: bool = False, dry_run: bool = False) -> Run | None:
-        """Start an experiment and return; it goes on when the script ends. `force` replaces one of the same name."""
+        """Start an experiment and return; it keeps running when the script ends. `force` replaces one of the same name."""
         experiment = spec.to_callsheet().validate()
         target = self._backend()
         if dry_run:
             print(target.render(experiment.spec, base=experiment.base))
             return None
-        self._make_way(spec.name, target, force)
+        self._stop_existing(spec.name, target, force)
         run = target.start(
             experiment.spec, base=experiment.base, source=experiment.to_yaml(), detach=self.detached
         )
-        # The command line looks where the user's settings say, whatever the script asks for.
+        # The command line uses the backend of the user's configuration, whatever the script uses.
         usual = default_backend(user_config.load().on or "local")
         there = "" if target.name == usual else f" --on {target.name}"
         print(
@@ -69,7 +69,7 @@ class Cluster(ExperimentQueries):
         )
         return run
 
-    def _make_way(self, name: str, target: Backend, force: bool) -> None:
+    def _stop_existing(self, name: str, target: Backend, force: bool) -> None:
         for status in self._known(target):
             if status.experiment != name or status.done:
                 continue
@@ -83,11 +83,11 @@ class Cluster(ExperimentQueries):
             run.wait()
 
     def _known(self, target: Backend) -> list[Status]:
-        """The runs there; without a cluster, the way to this machine is told."""
+        """The runs of the backend; if there is no cluster, the error suggests this machine."""
         try:
             return target.runs()
         except UserError as error:
-            if target.name == "local" or BACKEND_VARIABLE in os.environ:
+            if target.on_this_machine or BACKEND_VARIABLE in os.environ:
                 raise
             here = f"run the same script on this machine: {BACKEND_VARIABLE}=local python {sys.argv[0] or 'SCRIPT'}"
             raise UserError(error.message, fix=f"{error.fix}; or {here}" if error.fix else here) from error
@@ -109,13 +109,13 @@ class Cluster(ExperimentQueries):
             self.delete(name)
 
     def set_experiment(self, experiment_name: str) -> None:
-        """Refused: nothing remembers a current experiment."""
+        """Not supported: there is no current experiment."""
         raise no_counterpart(
-            "set_experiment", "nothing remembers a current experiment", "name the experiment in each call"
+            "set_experiment", "there is no current experiment", "name the experiment in each call"
         )
 
     def current_experiment(self) -> str:
-        """Refused: nothing remembers a current experiment."""
+        """Not supported: there is no current experiment."""
         raise no_counterpart(
-            "current_experiment", "nothing remembers a current experiment", "name the experiment in each call"
+            "current_experiment", "there is no current experiment", "name the experiment in each call"
         )

@@ -37,31 +37,31 @@ class KubeCluster(Cluster):
     _ExperimentClass: ClassVar[type[ExperimentSpec]] = KubeExperimentSpec
 
     def query_resources(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: kubectl does it."""
+        """Not supported: kubectl does it."""
         raise self._kubectl("query_resources", "kubectl get RESOURCE -o json")
 
     def query_jsonpath(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: kubectl does it."""
+        """Not supported: kubectl does it."""
         raise self._kubectl("query_jsonpath", "kubectl get RESOURCE -o jsonpath=...")
 
     def config_view(self) -> NoReturn:
-        """Refused: kubectl does it."""
+        """Not supported: kubectl does it."""
         raise self._kubectl("config_view", "kubectl config view")
 
     def current_context(self) -> NoReturn:
-        """Refused: kubectl does it."""
+        """Not supported: kubectl does it."""
         raise self._kubectl("current_context", "kubectl config current-context")
 
     def _kubectl(self, call: str, command: str) -> Exception:
         return no_counterpart(
             call,
-            "it asks the cluster, not the experiment",
-            f"run {command}; describe_experiment tells of processes",
+            "it queries the cluster, not the experiment",
+            f"run {command}; describe_experiment describes processes",
         )
 
 
 class GKEDispatcher:
-    """Refused: placement is written down with selectors, tolerations and resources."""
+    """Not supported: use selectors, tolerations and resources for placement."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise no_counterpart(

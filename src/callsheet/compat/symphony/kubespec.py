@@ -1,4 +1,4 @@
-"""Symphony's specs for Kubernetes: container settings on a process, pod settings on whoever is the pod."""
+"""Symphony's specs for Kubernetes: container settings on a process, pod settings on a process or group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PodCalls(ABC):
         """The pod that a call changes."""
 
     def restart_policy(self, policy: str) -> None:
-        """When it is started again: Always, OnFailure or Never."""
+        """Set the restart policy: Always, OnFailure or Never."""
         self._pod("restart_policy").data.child("spec")["restartPolicy"] = policy
 
     def add_label(self, key: str, val: str) -> None:
@@ -35,7 +35,7 @@ class PodCalls(ABC):
             self.add_label(key, value)
 
     def add_toleration(self, **kwargs: Any) -> None:
-        """Let the pod live with a taint: ``add_toleration(key="x", operator="Exists", effect="NoExecute")``."""
+        """Tolerate a taint: ``add_toleration(key="x", operator="Exists", effect="NoExecute")``."""
         spec = self._pod("add_toleration").data.child("spec")
         spec["tolerations"] = [*spec.get("tolerations", []), kwargs]
 
@@ -112,11 +112,11 @@ class KubeProcessSpec(PodCalls, Mounts, ProcessSpec):
         self._volumes[volume.name] = volume.source
 
     def resource_request(self, cpu: Any = None, memory: Any = None, mem: Any = None) -> None:
-        """What is set aside for the process; `mem` is another word for `memory`."""
+        """Resources reserved for the process; `mem` is an alias of `memory`."""
         self._resources("requests", {"cpu": cpu, "memory": _either(memory, mem)})
 
     def resource_limit(self, cpu: Any = None, memory: Any = None, gpu: Any = None, mem: Any = None) -> None:
-        """The most that the process may use; `gpu` is nvidia.com/gpu."""
+        """Resource limits of the process; `gpu` is nvidia.com/gpu."""
         self._resources("limits", {"cpu": cpu, "memory": _either(memory, mem), "nvidia.com/gpu": gpu})
 
     def _resources(self, key: str, given: Mapping[str, Any]) -> None:
@@ -154,7 +154,7 @@ class KubeProcessSpec(PodCalls, Mounts, ProcessSpec):
 
 
 class KubeProcessGroupSpec(PodCalls, Mounts, ProcessGroupSpec):
-    """A pod with one container per process. Calls about containers go to all processes that are in it by then."""
+    """A pod with one container per process. Container settings apply to all processes added so far."""
 
     _ProcessClass: ClassVar[type[ProcessSpec]] = KubeProcessSpec
 
@@ -223,7 +223,7 @@ class KubeExperimentSpec(ExperimentSpec):
         if secrets:
             raise no_counterpart(
                 f"secrets={list(secrets)!r}",
-                "an experiment refers to Secrets and never contains them",
+                "an experiment refers to Secrets but never contains them",
                 "make one with kubectl create secret generic NAME --from-file=..., "
                 "then process.mount_secret('NAME', '/etc/secrets')",
             )

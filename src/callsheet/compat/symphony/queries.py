@@ -140,7 +140,7 @@ class ExperimentQueries(ABC):
                 fix="give src_process or dest_process",
             )
         run = self._run(experiment_name)
-        if run.status().backend != "local":
+        if not self._backend().on_this_machine:
             raise UserError(
                 "transfer_file works on this machine only",
                 fix=f"callsheet cp {run.id} FROM TO, with ROLE/0:PATH for the side that is in the cluster",

@@ -29,7 +29,7 @@ class ProcessSpec(BaseSpec):
 
     kind = "process"
     restart: ClassVar[str | None] = None
-    """Restart policy where the script sets none; Callsheet's own default when None."""
+    """Default restart policy; None for Callsheet's own default."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -43,7 +43,7 @@ class ProcessSpec(BaseSpec):
         self.binded_services.update(_services(spec))
 
     def connects(self, spec: Services) -> None:
-        """Talk to services that others bind; their ports are not this process's to choose."""
+        """Connect to services that others bind; the port is chosen where the service is bound."""
         services = _services(spec)
         for name, port in services.items():
             if port is not None:
@@ -54,7 +54,7 @@ class ProcessSpec(BaseSpec):
         self.connected_services.update(dict.fromkeys(services))
 
     def exposes(self, spec: Services) -> None:
-        """Listen on services that people outside the experiment reach."""
+        """Listen on services that can be reached from outside the experiment."""
         self.exposed_services.update(_services(spec))
 
     def container_fields(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class ProcessSpec(BaseSpec):
         return {}
 
     def pod_fields(self) -> dict[str, Any]:
-        """What a process outside a group says about its pod, as keywords of a Callsheet role."""
+        """The pod settings of a process outside a group, as keywords of a Callsheet role."""
         return {"restart": {"policy": self.restart}} if self.restart else {}
 
     def volumes(self) -> dict[str, dict[str, Any]]:
@@ -159,7 +159,7 @@ class ProcessGroupSpec(BaseSpec):
         return list(self.processes.values())
 
     def pod_fields(self) -> dict[str, Any]:
-        """What the group says about its pod, as keywords of a Callsheet role."""
+        """The group's pod settings, as keywords of a Callsheet role."""
         restart = self._ProcessClass.restart
         return {"restart": {"policy": restart}} if restart else {}
 
@@ -188,7 +188,7 @@ class ExperimentSpec(BaseSpec):
         self.lone_processes: dict[str, ProcessSpec] = {}
         self.process_groups: dict[str, ProcessGroupSpec] = {}
         self.base = calling_folder()
-        """Programs are found from the folder of the script, as they are from that of an experiment file."""
+        """The script's folder: programs are relative to it, as they are to an experiment file."""
 
     def add_process(self, process: ProcessSpec) -> None:
         """Put a process into the experiment."""

@@ -16,7 +16,7 @@ __all__ = ["SubprocCluster", "SubprocExperimentSpec", "SubprocProcessGroupSpec",
 
 
 class SubprocProcessSpec(LocalProcessSpec):
-    """One command: a line that is split as a shell splits it, or a list."""
+    """One command: a string, which is split as in a shell, or a list."""
 
     restart: ClassVar[str | None] = "Never"
 
@@ -52,7 +52,7 @@ class SubprocExperimentSpec(ExperimentSpec):
 
 
 class SubprocCluster(Cluster):
-    """Experiments on this machine that last as long as the call of `launch`."""
+    """Experiments on this machine that end when `launch` returns."""
 
     detached: ClassVar[bool] = False
     _ExperimentClass: ClassVar[type[ExperimentSpec]] = SubprocExperimentSpec
@@ -61,7 +61,7 @@ class SubprocCluster(Cluster):
         self, stdout_mode: str = "print", stderr_mode: str = "print", log_dir: str | None = None
     ) -> None:
         if stdout_mode not in ("print", "none", "file"):
-            raise UserError(f"stdout_mode={stdout_mode!r} is not possible", fix="choose print, file or none")
+            raise UserError(f"stdout_mode={stdout_mode!r} is not supported", fix="choose print, file or none")
         if stderr_mode not in (stdout_mode, "stdout"):
             raise no_counterpart(
                 f"stderr_mode={stderr_mode!r} beside stdout_mode={stdout_mode!r}",
@@ -70,7 +70,7 @@ class SubprocCluster(Cluster):
             )
         if log_dir is not None:
             raise no_counterpart(
-                f"log_dir={log_dir!r}", "logs lie in the run's folder", "remove it; launch prints the folder"
+                f"log_dir={log_dir!r}", "logs are in the run's folder", "remove it; launch prints the folder"
             )
         self.shows = stdout_mode == "print"
 

@@ -1,6 +1,6 @@
-"""Symphony's tmux cluster: supervised processes take the windows' place, `callsheet logs -f` that of attaching.
+"""Symphony's tmux cluster: supervised processes instead of windows, and `callsheet logs -f` instead of attaching.
 
-As in Symphony, a process that has ended is not started again.
+As in Symphony, a process that has ended is not restarted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["TmuxCluster", "TmuxExperimentSpec", "TmuxProcessGroupSpec", "TmuxPro
 
 
 class TmuxProcessSpec(LocalProcessSpec):
-    """Lines of shell, one after the other."""
+    """Shell commands, run one after the other."""
 
     restart: ClassVar[str | None] = "Never"
 
@@ -66,7 +66,7 @@ class TmuxExperimentSpec(ExperimentSpec):
         self.set_preamble_cmds(preamble_cmds)
 
     def set_preamble_cmds(self, preamble_cmds: str | Sequence[str] | None) -> None:
-        """Lines of shell that every process runs first."""
+        """Shell commands that every process runs first."""
         self.preamble_cmds = _lines(preamble_cmds)
 
     def to_callsheet(self) -> Any:
@@ -93,7 +93,7 @@ class TmuxCluster(Cluster):
             raise no_counterpart(
                 f"server_name={server_name!r}",
                 "there is no tmux server",
-                "remove it; run ids keep runs apart",
+                "remove it; run ids distinguish runs",
             )
 
 

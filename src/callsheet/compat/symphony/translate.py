@@ -1,8 +1,8 @@
-"""From a Symphony experiment to a Callsheet one.
+"""Translate a Symphony experiment into a Callsheet one.
 
 A process is a role with one container; a group is a role whose first process is the main one: when that ends, the
-group has ended. (In Symphony no process of a group is special.) Symphony fills nothing in, so every brace in a
-script's text is escaped and arrives as it was written.
+group has ended. (In Symphony no process of a group is special.) Symphony has no placeholders, so every brace
+in a script's text is escaped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROLE_VARIABLE = "SYMPHONY_ROLE"
 
 
 def translate(spec: ExperimentSpec) -> Experiment:
-    """The Callsheet experiment that does what the script describes."""
+    """The equivalent Callsheet experiment."""
     if not spec.list_all_processes():
         raise UserError(f"experiment {spec.name!r} has no process", fix="add one with new_process")
     ports = _ports(spec)

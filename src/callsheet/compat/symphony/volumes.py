@@ -52,7 +52,7 @@ class KubeSecretVolume(KubeVolume):
 
 
 class Mounts(ABC):
-    """The mount calls; whoever inherits them says in `mount_volume` where a volume goes."""
+    """The mount calls; subclasses implement `mount_volume`."""
 
     @abstractmethod
     def mount_volume(self, volume: KubeVolume, mount_path: str) -> None:
@@ -83,13 +83,13 @@ class Mounts(ABC):
         self.mount_volume(KubeEmptyDirVolume(name, use_memory), mount_path)
 
     def mount_shared_memory(self, name: str = "devshm") -> None:
-        """Mount memory under /dev/shm, where Kubernetes gives 64 MB otherwise."""
+        """Mount memory under /dev/shm, which has only 64 MB on Kubernetes by default."""
         self.mount_volume(KubeEmptyDirVolume(name, True), "/dev/shm")  # noqa: S108 - a mount path, not a file
 
     def mount_git_repo(
         self, repository: str, revision: str, mount_path: str, name: str | None = None
     ) -> None:
-        """Refused: Kubernetes has switched its git volumes off."""
+        """Not supported: Kubernetes has switched its git volumes off."""
         raise no_counterpart(
             f"mount_git_repo({repository!r})",
             "Kubernetes no longer has git volumes",

@@ -1,7 +1,7 @@
 """The raw Kubernetes data behind a process or a group, which Symphony scripts may edit by hand.
 
-It is the only place where such settings live: the methods of the specs write into it, and the translation reads
-it. Whatever Callsheet has a field for becomes that field; the rest becomes a raw patch.
+The methods of the specs write into it, and the translation reads it. What Callsheet has a field for becomes that
+field; the rest becomes a raw patch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from callsheet.errors import UserError
 
 
 class Tree(dict[str, Any]):
-    """A mapping whose keys can be written as attributes too: ``data.spec.hostNetwork = True``."""
+    """A mapping whose keys are attributes too: ``data.spec.hostNetwork = True``."""
 
     def __init__(self, given: Mapping[str, Any] | None = None) -> None:
         super().__init__()

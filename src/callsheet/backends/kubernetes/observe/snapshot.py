@@ -60,7 +60,7 @@ def observe(api: Api, experiment: str, *, events: bool = True, config_map: Objec
     if config_map is None:
         raise UserError(
             f"the experiment {experiment!r} is no longer in the namespace {api.namespace!r}",
-            fix="see which there are: callsheet ps --on kubernetes -A",
+            fix="list them with `callsheet ps --on kubernetes -A`",
         )
     labels = names.selector(experiment)
     kinds = sorted(exposed.kinds(json.loads(config_map["data"][names.EXPERIMENT_FILE])))
