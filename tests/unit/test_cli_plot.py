@@ -86,7 +86,7 @@ def test_a_picture_shows_every_curve_in_a_color_of_its_own(
     for wanted in ((0x1F, 0x6F, 0xB4), (0xD1, 0x49, 0x5B)):
         assert any(max(abs(a - b) for a, b in zip(wanted, found, strict=True)) < 40 for found in colors)
     assert call(["plot", "bandit-1", "-o", str(folder / "no" / "such.png")]) == 2
-    assert "cannot be written" in capsys.readouterr().err
+    assert "cannot write" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("folder")
@@ -124,6 +124,6 @@ def test_any_numbers_fit_any_screen(columns: int, points: list[tuple[float, floa
     ("low", "high", "expected"),
     [(0, 487, ["0", "200", "400"]), (-3, 3, ["-2", "0", "2"]), (0, 53806, ["0", "20k", "40k"])],
 )
-def test_marks_are_round_numbers(low: float, high: float, expected: list[str]) -> None:
+def test_ticks_are_round_numbers(low: float, high: float, expected: list[str]) -> None:
     found = axis([low, high], 5)
-    assert [label(mark, found) for mark in found.marks] == expected
+    assert [label(tick, found) for tick in found.ticks] == expected

@@ -1,1 +1,1 @@
-"""Curves drawn for people: as characters in a terminal, and as a picture."""
+"""Draw curves: as characters in a terminal, or as an image."""

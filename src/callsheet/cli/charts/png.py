@@ -1,4 +1,4 @@
-"""Curves as a PNG, drawn with Pillow: three times too large and then made small, which smooths the lines."""
+"""Curves as a PNG, drawn with Pillow at three times the size and scaled down, which smooths the lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from callsheet.errors import UserError
 
 _SIZE = (960, 600)
 _FINE = 3
-"""How many times larger it is drawn."""
+"""Scale of the drawing."""
 _COLORS = ("#1f6fb4", "#d1495b", "#2e8b57", "#e08e00", "#7a4ea3", "#00868b", "#8c564b", "#555555")
 _INK, _GRAY, _PAPER = "#222222", "#e3e3e3", "#ffffff"
 _LEFT, _RIGHT, _TOP, _BOTTOM = 74, 24, 24, 56
@@ -41,13 +41,13 @@ def write(path: Path, series: Sequence[Series], *, title: str, x_title: str, sec
         picture.resize(_SIZE, image.Resampling.LANCZOS).save(path, "PNG")
     except OSError as error:
         raise UserError(
-            f"{path} cannot be written: {error.strerror or error}",
-            fix="give a file in a folder that is there",
+            f"cannot write {path}: {error.strerror or error}",
+            fix="choose a file in an existing folder",
         ) from None
 
 
 class _Page:
-    """A drawing in pixels of the finished picture."""
+    """A drawing in pixels of the final image."""
 
     def __init__(self, draw: Any, font: Any) -> None:
         self._draw, self._font = draw, font
@@ -65,14 +65,14 @@ class _Page:
 
     def grid(self, box: tuple[float, float, float, float], across: Axis, up: Axis, *, seconds: bool) -> None:
         left, top, right, bottom = box
-        for mark in across.marks:
-            x = left + across.place(mark) * (right - left)
+        for tick in across.ticks:
+            x = left + across.place(tick) * (right - left)
             self.line([(x, top), (x, bottom)], _GRAY)
-            self.text(x, bottom + 14, label(mark, across, seconds=seconds), "mm")
-        for mark in up.marks:
-            y = bottom - up.place(mark) * (bottom - top)
+            self.text(x, bottom + 14, label(tick, across, seconds=seconds), "mm")
+        for tick in up.ticks:
+            y = bottom - up.place(tick) * (bottom - top)
             self.line([(left, y), (right, y)], _GRAY)
-            self.text(left - 8, y, label(mark, up), "rm")
+            self.text(left - 8, y, label(tick, up), "rm")
         self.line([(left, top), (left, bottom), (right, bottom)], _INK)
 
     def curve(
@@ -92,7 +92,7 @@ def _pillow() -> tuple[Any, Any, Any]:
         from PIL import Image, ImageDraw, ImageFont
     except ModuleNotFoundError:
         raise UserError(
-            "pictures need Pillow, which is not installed",
-            fix="pip install 'callsheet[video]', or leave -o out to see the curves here",
+            "images need Pillow, which is not installed",
+            fix="pip install 'callsheet[video]', or leave -o out to draw in the terminal",
         ) from None
     return Image, ImageDraw.Draw, ImageFont.load_default

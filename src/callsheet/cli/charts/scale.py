@@ -1,4 +1,4 @@
-"""What the two ways of drawing share: a series of points, and axes with round numbers on them."""
+"""What both drawings share: series of points, and axes with ticks at round numbers."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """A range of numbers with marks at round ones."""
+    """A range of numbers with ticks at round ones."""
 
     low: float
     high: float
-    marks: tuple[float, ...]
+    ticks: tuple[float, ...]
 
     def place(self, value: float) -> float:
-        """Where a value is: 0 at the low end, 1 at the high one."""
+        """The position of a value: 0 at the low end, 1 at the high end."""
         return (value - self.low) / (self.high - self.low)
 
 
-def axis(values: Sequence[float], marks: int, *, from_zero: bool = False) -> Axis:
-    """An axis for these values with about so many marks."""
+def axis(values: Sequence[float], ticks: int, *, from_zero: bool = False) -> Axis:
+    """An axis for these values with about this many ticks."""
     low, high = min(values), max(values)
     if from_zero:
         low = min(low, 0.0)
     if low == high:
         room = abs(low) * 0.1 or 1.0
         low, high = low - room, high + room
-    step = _round_step((high - low) / max(1, marks - 1))
+    step = _round_step((high - low) / max(1, ticks - 1))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return Axis(low, high, tuple(number * step for number in range(first, last + 1)))
 
@@ -50,7 +50,7 @@ def _round_step(rough: float) -> float:
 
 
 def label(value: float, axis: Axis, *, seconds: bool = False) -> str:
-    """A mark's number, as short as it stays exact."""
+    """The label of a tick, as short as it stays exact."""
     if abs(value) < 1e-9 * (axis.high - axis.low):
         value = 0.0
     if seconds and axis.high >= 120:

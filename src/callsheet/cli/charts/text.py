@@ -1,6 +1,6 @@
-"""Curves in a terminal: each character of the drawing is a field of two by four dots (braille).
+"""Curves in a terminal: each character is a braille pattern of two by four dots.
 
-Without colors several curves could not be told apart by dots; then each has a letter of its own.
+Without colors, dots cannot distinguish several curves; then each curve has its own letter.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Bits of a braille character by row and column."""
 _BRAILLE = 0x2800
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_FEWEST_COLUMNS, _FEWEST_LINES = 20, 4
+_MIN_COLUMNS, _MIN_LINES = 20, 4
 
 Paint = Callable[[str, int], str]
-"""Colors a text as the series of this number has it."""
+"""Colors a text like the series of this number."""
 
 
 def draw(
@@ -30,16 +30,16 @@ def draw(
     seconds: bool,
     paint: Paint | None,
 ) -> str:
-    """The drawing, in so many columns and lines at most, its legend included. No `paint`: no colors."""
+    """The drawing with its legend, in at most this many columns and lines; without `paint`, without colors."""
     letters = paint is None and len(series) > 1
     legend = list(_legend(series, columns, paint, letters=letters))
-    height = max(_FEWEST_LINES, lines - len(legend) - 4)
+    height = max(_MIN_LINES, lines - len(legend) - 4)
     points = [point for one in series for point in one.points]
     across = axis([x for x, _ in points], 6, from_zero=True)
     up = axis([y for _, y in points], max(2, height // 3))
-    rows = {height - 1 - round(up.place(mark) * (height - 1)): label(mark, up) for mark in up.marks}
+    rows = {height - 1 - round(up.place(tick) * (height - 1)): label(tick, up) for tick in up.ticks}
     margin = max(len(text) for text in rows.values())
-    width = max(_FEWEST_COLUMNS, columns - margin - 2)
+    width = max(_MIN_COLUMNS, columns - margin - 2)
     canvas = _Canvas(width, height, fine=not letters)
     for number, one in enumerate(series):
         canvas.curve([(across.place(x), up.place(y)) for x, y in one.points], number)
@@ -68,13 +68,13 @@ def _legend(series: Sequence[Series], columns: int, paint: Paint | None, *, lett
 
 
 def _below(across: Axis, width: int, *, seconds: bool) -> tuple[str, str]:
-    """The line under the curves with its marks, and the numbers under that; a number with no room is left out."""
+    """The axis line with its ticks, and the labels below it; a label without room is left out."""
     ruler, numbers = ["─"] * width, [" "] * width
     free = 0
-    for mark in across.marks:
-        at = round(across.place(mark) * (width - 1))
+    for tick in across.ticks:
+        at = round(across.place(tick) * (width - 1))
         ruler[at] = "┬"
-        text = label(mark, across, seconds=seconds)
+        text = label(tick, across, seconds=seconds)
         start = min(max(0, at - len(text) // 2), width - len(text))
         if start >= free:
             numbers[start : start + len(text)] = text
@@ -83,14 +83,14 @@ def _below(across: Axis, width: int, *, seconds: bool) -> tuple[str, str]:
 
 
 def _titled(line: str, title: str, columns: int) -> str:
-    """The axis's title behind its numbers, or below them where there is no room."""
+    """The axis title after its labels, or below them if there is no room."""
     if len(line) + 2 + len(title) <= columns:
         return line + title.rjust(columns - len(line))
     return f"{line}\n{title.rjust(columns)}"
 
 
 class _Canvas:
-    """A field of characters on which curves are drawn; where two cross, the later one's color shows."""
+    """A grid of characters on which curves are drawn; where two cross, the later one's color wins."""
 
     def __init__(self, width: int, height: int, *, fine: bool) -> None:
         self._width, self._height = width, height
@@ -99,7 +99,7 @@ class _Canvas:
         self._owner = [[-1] * width for _ in range(height)]
 
     def curve(self, points: Sequence[tuple[float, float]], number: int) -> None:
-        """A line through the points, which are between 0 and 1 in both directions, 0 being left and below."""
+        """Draw a line through points between 0 and 1; (0, 0) is the bottom left."""
         across, down = (self._width * 2, self._height * 4) if self._fine else (self._width, self._height)
         places = [(round(x * (across - 1)), round((1 - y) * (down - 1))) for x, y in points]
         for (x0, y0), (x1, y1) in zip(places, places[1:] or places, strict=False):

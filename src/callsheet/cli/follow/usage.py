@@ -1,7 +1,6 @@
-"""How much processor and memory the replicas use: one scan of /proc for all of them.
+"""CPU and memory usage of replicas, from one scan of /proc for all of them; empty on systems without /proc.
 
-A process belongs to a replica when it descends from the replica's process or shares its session, so what a
-replica starts counts too. On systems without /proc there is no answer.
+A process belongs to a replica if it descends from the replica's process or shares its session.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What some processes use now."""
+    """What some processes use."""
 
     cpu: float = 0.0
-    """Processors: 1.0 is one of them, busy."""
+    """1.0 is one busy CPU."""
     memory: int = 0
     """Bytes in RAM."""
 
@@ -36,14 +35,14 @@ class _Process:
 
 
 class Sampler:
-    """Remembers the previous scan: processor time is a difference."""
+    """Remembers the previous scan, because CPU usage is a difference."""
 
     def __init__(self) -> None:
         self._before: dict[int, _Process] = {}
         self._when = 0.0
 
     def sample(self, pids: Mapping[Key, Iterable[int]]) -> dict[Key, Usage]:
-        """The use of each named set of processes; empty where the system does not tell."""
+        """The usage of each named set of processes."""
         table = _scan()
         now = time.monotonic()
         owner = _owners(table, {pid: name for name, members in pids.items() for pid in members})
@@ -63,7 +62,7 @@ class Sampler:
 
 
 def _owners(table: Mapping[int, _Process], roots: Mapping[int, Key]) -> dict[int, Key]:
-    """Whose each process is: its own name, its session's, or that of its nearest ancestor with one."""
+    """Which set each process belongs to: its own, its session's, or that of its nearest ancestor with one."""
     owners: dict[int, Key] = {}
     for start in table:
         path, pid = [], start
@@ -90,7 +89,7 @@ def _scan() -> dict[int, _Process]:
             continue
         try:
             with open(f"{PROC}/{name}/stat", "rb") as file:
-                # The command's name stands in parentheses and may hold anything, parentheses too.
+                # The command's name is in parentheses and may contain anything, even parentheses.
                 fields = file.read().rpartition(b")")[2].split()
         except OSError:
             continue
