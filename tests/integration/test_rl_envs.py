@@ -252,21 +252,21 @@ def test_a_vector_of_ones_own_must_begin_episodes_in_the_step_after() -> None:
         seen = steps(envs, 4)
     assert [step.terminated.tolist() for step in seen][2] == [True] * 3
     assert seen[3].first.all()
-    with pytest.raises(UserError, match="autoreset mode is SAME_STEP"):
+    with pytest.raises(UserError, match=r"autoreset mode .* is SAME_STEP"):
         make("simulators:vector", 2, seed=0, options={"mode": "SameStep"}, isolate=False)
-    with pytest.raises(UserError, match="a vector of 3 environments where 2"):
+    with pytest.raises(UserError, match="a vector of 3 environments instead of 2"):
         make("simulators:vector", 2, seed=0, options={"spare": 1}, isolate=False)
 
 
 @pytest.mark.parametrize(
     ("env", "how", "says", "fix"),
     [
-        ("CartPol-v1", {}, "no environment called 'CartPol-v1'", "did you mean CartPole-v1?"),
-        ("ale/pong-v5", {}, "no environment called", "did you mean ALE/Pong-v5?"),
+        ("CartPol-v1", {}, "no environment 'CartPol-v1'", "did you mean CartPole-v1?"),
+        ("ale/pong-v5", {}, "no environment 'ale/pong-v5'", "did you mean ALE/Pong-v5?"),
         ("nowhere:thing", {}, "no module 'nowhere'", "PYTHONPATH"),
-        ("simulators:Countin", {}, "nothing to call 'Countin'", "did you mean Counting?"),
-        ("CartPole-v1", {"options": {"gravity": 1}}, "no option 'gravity'", "leave it out"),
-        ("Pendulum-v1", {"options": {"gravitee": 1}}, "no option 'gravitee'", "leave it out"),
+        ("simulators:Countin", {}, "no callable 'Countin'", "did you mean Counting?"),
+        ("CartPole-v1", {"options": {"gravity": 1}}, "no option 'gravity'", "remove it"),
+        ("Pendulum-v1", {"options": {"gravitee": 1}}, "no option 'gravitee'", "remove it"),
         (
             "ALE/Pong-v5",
             {"options": {"frame_skip": 1}},
@@ -281,7 +281,7 @@ def test_a_vector_of_ones_own_must_begin_episodes_in_the_step_after() -> None:
             "simulators:odd",
             {"options": {"what": "text"}, "render_mode": "rgb_array"},
             "no render_mode",
-            "hand it on",
+            "pass it on",
         ),
         (
             "simulators:Counting",
@@ -289,11 +289,11 @@ def test_a_vector_of_ones_own_must_begin_episodes_in_the_step_after() -> None:
             "option 'length' .* cannot be sent",
             "isolate=False",
         ),
-        ("CartPole-v1", {"count": 0}, "0 environments", "one or more"),
+        ("CartPole-v1", {"count": 0}, "0 environments", "at least one"),
         (
             "CartPole-v1",
             {"count": 2, "render_mode": "rgb_array"},
-            "2 environments cannot be shown",
+            "cannot render 2 environments",
             "count=1",
         ),
         ("CartPole-v1", {"render_mode": "human"}, "render mode 'human'", "'rgb_array'"),
@@ -302,7 +302,7 @@ def test_a_vector_of_ones_own_must_begin_episodes_in_the_step_after() -> None:
             "ALE/Pong-v5",
             {"render_mode": "rgb_array", "options": {"episodic_life": True}},
             "episodic_life",
-            "leave",
+            "remove",
         ),
         (" ", {}, "is empty", "CartPole-v1"),
     ],
@@ -337,7 +337,7 @@ def test_a_library_that_is_missing_is_named_with_the_line_that_installs_it(
 
 def test_a_missing_picture_is_told() -> None:
     for env in ("CartPole-v1", "Acrobot-v1", "simulators:Counting"):
-        with made(env) as envs, pytest.raises(UserError, match="no pictures"):
+        with made(env) as envs, pytest.raises(UserError, match="cannot be rendered"):
             envs.frame()
 
 
@@ -355,10 +355,10 @@ def test_what_this_process_has_registered_is_known_to_the_environments_own() -> 
     gym.register("Mine-v1", entry_point=lambda: None)
     try:
         with made("Mine-v0", 2) as envs:
-            assert type(envs).__name__ == "Isolated"
+            assert type(envs).__name__ == "IsolatedEnvironments"
             envs.reset()
             assert steps(envs, 1)[0].terminated.all()
-        with pytest.raises(UserError, match="cannot live in a process of its own") as raised:
+        with pytest.raises(UserError, match="cannot run in a worker process") as raised:
             make("Mine-v1", 1, seed=0)
         assert "isolate=False" in raised.value.fix
     finally:

@@ -122,7 +122,7 @@ def test_its_environments_are_as_all_others() -> None:
     [
         ("envpool:CartPol-v1", {}, "no task 'CartPol-v1'", "did you mean CartPole-v1?"),
         ("envpool:CartPole-v1", {"options": {"seed": 3}}, "no option 'seed'", "it takes max_episode_steps"),
-        ("envpool:CartPole-v1", {"render_mode": "rgb_array"}, "no pictures", "Gymnasium"),
+        ("envpool:CartPole-v1", {"render_mode": "rgb_array"}, "cannot be rendered", "Gymnasium"),
     ],
 )
 def test_mistakes_are_told(env: str, how: dict[str, Any], says: str, fix: str) -> None:

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from callsheet.errors import UserError
-from callsheet.rl.envs.adapters.spaces import Translation
+from callsheet.rl.envs.adapters.spaces import SpaceAdapter
 from callsheet.rl.envs.base import seed_of
 from callsheet.rl.spaces import Array, Continuous, Discrete, Spaces
 
 TWO = gym.spaces.Discrete(2)
 
 
-def words(observations: gym.Space[Any], actions: gym.Space[Any] = TWO) -> Translation:
-    return Translation(observations, actions, "it")
+def words(observations: gym.Space[Any], actions: gym.Space[Any] = TWO) -> SpaceAdapter:
+    return SpaceAdapter(observations, actions, "it")
 
 
 def test_spaces_go_through_a_file_unchanged() -> None:
@@ -64,7 +64,7 @@ def test_a_choice_is_spread_out_the_same_way_one_by_one_and_all_at_once() -> Non
     values = np.array([[1, 0], [0, 2]])
     out = several.empty(2)
     for index, value in enumerate(values):
-        several.put(out, index, value)
+        several.write(out, index, value)
     assert out.tolist() == several.batch(values).tolist() == [[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]]
 
 
@@ -85,14 +85,14 @@ def test_actions_are_counted_from_zero_whatever_the_environment_counts_from() ->
 @pytest.mark.parametrize(
     ("observations", "actions", "says"),
     [
-        (gym.spaces.Text(3), TWO, "observations of the kind Text"),
+        (gym.spaces.Text(3), TWO, "observations of type Text"),
         (gym.spaces.Dict({"a": gym.spaces.Sequence(TWO)}), TWO, r"Sequence \(a\)"),
-        (gym.spaces.Dict({}), TWO, "gives no observation"),
-        (gym.spaces.Discrete(10**6), TWO, "a choice among 1000000"),
+        (gym.spaces.Dict({}), TWO, "has no observations"),
+        (gym.spaces.Discrete(10**6), TWO, "1000000 discrete values"),
         (gym.spaces.Dict({"a.b": TWO, "a": gym.spaces.Dict({"b": TWO})}), TWO, "two observations .* 'a.b'"),
         (TWO, gym.spaces.MultiDiscrete([2, 2]), r"MultiDiscrete\(\[2 2\]\)"),
-        (TWO, gym.spaces.Box(-np.inf, np.inf, (1,)), "without bounds"),
-        (TWO, gym.spaces.Box(0, 9, (1,), np.int64), "takes actions of the kind Box"),
+        (TWO, gym.spaces.Box(-np.inf, np.inf, (1,)), "unbounded actions"),
+        (TWO, gym.spaces.Box(0, 9, (1,), np.int64), "takes actions of type Box"),
     ],
 )
 def test_what_cannot_be_used_is_named(

@@ -1,4 +1,4 @@
-"""What an environment looks like from outside, as plain data: a learner is told by a file and makes no environment."""
+"""The spaces of an environment as plain data, for learners and checkpoints that do not have the environment."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Literal
 import msgspec
 
 Family = Literal["classic", "atari", "mujoco", "other"]
-"""Kinds of environments that get defaults of their own."""
+"""Kinds of environments with their own defaults."""
 
 
 class Array(msgspec.Struct, frozen=True):
-    """One named part of an observation."""
+    """One named array of an observation."""
 
     dtype: str
-    """As NumPy writes it: `float32` or `uint8`."""
+    """`float32` or `uint8`."""
     shape: tuple[int, ...]
     low: float | None = None
-    """The smallest value anywhere in it; None when there is no limit."""
+    """The smallest possible value; None if unbounded."""
     high: float | None = None
 
 
 class Discrete(msgspec.Struct, frozen=True, tag="discrete"):
-    """One of `n` actions, counted from 0."""
+    """One of `n` actions, numbered from 0."""
 
     n: int
 
 
 class Continuous(msgspec.Struct, frozen=True, tag="continuous"):
-    """A vector of numbers, each between its own limits."""
+    """A vector of numbers, each within its own bounds."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -39,12 +39,12 @@ class Continuous(msgspec.Struct, frozen=True, tag="continuous"):
 
 
 class Spaces(msgspec.Struct, frozen=True):
-    """What goes into an environment and what comes out of it."""
+    """Observations and actions of an environment."""
 
     observations: dict[str, Array]
     action: Discrete | Continuous
     masks: bool = False
-    """Whether each observation comes with a list of the actions that are allowed."""
+    """Whether each observation comes with a mask of allowed actions."""
     family: Family = "other"
 
     def to_json(self) -> bytes:

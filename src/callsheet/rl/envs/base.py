@@ -6,13 +6,27 @@ import os
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from callsheet.rl.spaces import Spaces
 
+RGB = "rgb_array"
 Observations = dict[str, NDArray[Any]]
 """Name -> `[B, ...]`. A single observation is named `observation`."""
+
+
+class EnvRequest(msgspec.Struct, frozen=True):
+    """Which environments to make."""
+
+    env: str
+    count: int
+    seed: int
+    options: dict[str, Any] = {}
+    render_mode: str | None = None
+    first: int = 0
+    """Index of the first one among the environments of all workers. Seeds follow the index."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Making environments in this process, by the fastest way that each of them offers."""
+"""Make environments in this process, in the fastest way that each of them offers."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ import inspect
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
 
 from callsheet.errors import Misconfigured
-from callsheet.rl.envs.adapters import envpool as pool
-from callsheet.rl.envs.adapters.sequential import Env, Plain
-from callsheet.rl.envs.adapters.vector import Native, from_gymnasium
-from callsheet.rl.envs.base import Environments
+from callsheet.rl.envs.adapters import envpool
+from callsheet.rl.envs.adapters.sequential import Env, SequentialEnvironments
+from callsheet.rl.envs.adapters.vector import from_gymnasium
+from callsheet.rl.envs.base import Environments, EnvRequest
 from callsheet.rl.envs.lookup import (
     ATARI,
+    EnvPoolTask,
     Factory,
-    Pool,
     Registered,
     check_options,
     explain_missing,
@@ -30,120 +29,104 @@ from callsheet.rl.envs.lookup import (
 )
 from callsheet.rl.spaces import Family
 
-RGB = "rgb_array"
+log = logging.getLogger("callsheet.rl")
+_warned: set[str] = set()
 
 
-@dataclass(frozen=True)
-class Order:
-    """What was asked for."""
-
-    name: str
-    count: int
-    seed: int
-    first: int
-    options: Mapping[str, Any]
-    render_mode: str | None
-
-    def plain(self, envs: Sequence[Env], family: Family) -> Plain:
-        return Plain(envs, name=self.name, seed=self.seed, family=family, first=self.first)
-
-    def native(self, env: gym.vector.VectorEnv[Any, Any, Any], family: Family) -> Native:
-        return from_gymnasium(
-            env, count=self.count, name=self.name, seed=self.seed, family=family, first=self.first
-        )
-
-
-def build(
-    name: str, count: int, *, seed: int, options: Mapping[str, Any], render_mode: str | None, first: int = 0
-) -> Environments:
-    """The environments themselves. An error of the environment's own code comes through as it is."""
-    found = find(name)
-    if render_mode:
-        _draw_without_a_screen()
-    order = Order(name, count, seed, first, options, render_mode)
+def build(request: EnvRequest) -> Environments:
+    """Make the environments. Errors in the environment's own code are raised unchanged."""
+    source = find(request.env)
+    if request.render_mode:
+        _render_without_a_screen()
     try:
-        if isinstance(found, Pool):
-            if render_mode:
+        if isinstance(source, EnvPoolTask):
+            if request.render_mode:
                 raise Misconfigured(
-                    f"{name} has no pictures", fix="make the same game of Gymnasium's to see it"
+                    f"{request.env} cannot be rendered", fix="use the same game from Gymnasium to see it"
                 )
-            return pool.build(found.task, count, name=name, seed=seed, first=first, options=options)
-        if isinstance(found, Factory):
-            return _from_factory(found, order)
-        return _from_gymnasium(found, order)
+            return envpool.build(source.task, request)
+        if isinstance(source, Factory):
+            return _from_factory(source, request)
+        return _from_gymnasium(source, request)
     except gym.error.DependencyNotInstalled as error:
-        raise explain_missing(name, error) from error
+        raise explain_missing(request.env, error) from error
 
 
-def _draw_without_a_screen() -> None:
-    """Libraries that draw look for a screen, and pygame greets on standard output, unless told otherwise."""
+def _render_without_a_screen() -> None:
+    """Keep rendering libraries from looking for a screen, and pygame from greeting on standard output."""
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")) and sys.platform == "linux":
         os.environ.setdefault("MUJOCO_GL", "egl")
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
-def _from_gymnasium(found: Registered, order: Order) -> Environments:
-    spec, name, options, render_mode = found.spec, order.name, order.options, order.render_mode
-    if found.entry == ATARI:
+def _from_gymnasium(source: Registered, request: EnvRequest) -> Environments:
+    spec, render_mode = source.spec, request.render_mode
+    if source.entry == ATARI:
         from callsheet.rl.envs.adapters import atari
 
         if render_mode is None:
-            return order.native(atari.vector(spec.kwargs, order.count, name, options), "atari")
-        return order.plain([atari.single(spec.kwargs, name, options)], "atari")
-    if found.family == "mujoco":
+            return from_gymnasium(atari.vector(spec.kwargs, request), request, "atari")
+        return SequentialEnvironments([atari.single(spec.kwargs, request)], request, "atari")
+    if source.family == "mujoco":
         _log_mujoco_warnings()
     if spec.vector_entry_point is not None and render_mode is None and not spec.additional_wrappers:
         mode = gym.VectorizeMode.VECTOR_ENTRY_POINT
-        made = _call(
-            name, gym.make_vec, spec.id, num_envs=order.count, vectorization_mode=mode, options=dict(options)
+        vector = _call(
+            request.env,
+            gym.make_vec,
+            spec.id,
+            request.options,
+            num_envs=request.count,
+            vectorization_mode=mode,
         )
-        return order.native(made, found.family)
-    given = dict(options) | ({"render_mode": render_mode} if render_mode else {})
-    # What the checker would complain of, our own translation refuses in plainer words.
+        return from_gymnasium(vector, request, source.family)
+    options = request.options | ({"render_mode": render_mode} if render_mode else {})
+    # Our own adapter reports what Gymnasium's checker would, in plainer words.
     envs = [
-        _call(name, gym.make, spec.id, disable_env_checker=True, options=given) for _ in range(order.count)
+        _call(request.env, gym.make, spec.id, options, disable_env_checker=True) for _ in range(request.count)
     ]
-    return order.plain(envs, found.family)
+    return SequentialEnvironments(envs, request, source.family)
 
 
-def _call(name: str, maker: Any, spec_id: str, *, options: dict[str, Any], **how: Any) -> Any:
+def _call(name: str, maker: Any, spec_id: str, options: dict[str, Any], **more: Any) -> Any:
     try:
-        return maker(spec_id, **how, **options)
+        return maker(spec_id, **more, **options)
     except TypeError as error:
         for option in options:
             if f"'{option}'" in str(error):
                 raise Misconfigured(
-                    f"{name} has no option {option!r}", fix="leave it out, or see its documentation"
+                    f"{name} has no option {option!r}",
+                    fix="remove it, or see the environment's documentation",
                 ) from error
         raise
 
 
-def _from_factory(found: Factory, order: Order) -> Environments:
-    name, given = order.name, dict(order.options)
-    takes: Mapping[str, inspect.Parameter] = {}
-    with suppress(TypeError, ValueError):  # some callables written in C do not tell
-        takes = inspect.signature(found.call).parameters
-    if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in takes.values()):
-        check_options(name, given, [key for key in takes if key not in ("num_envs", "render_mode")])
-    if "num_envs" in takes:
-        given["num_envs"] = order.count
-    if order.render_mode is not None:
-        if "render_mode" not in takes:
+def _from_factory(source: Factory, request: EnvRequest) -> Environments:
+    name, options = request.env, dict(request.options)
+    parameters: Mapping[str, inspect.Parameter] = {}
+    with suppress(TypeError, ValueError):  # some callables written in C have no signature
+        parameters = inspect.signature(source.call).parameters
+    if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
+        check_options(name, options, [key for key in parameters if key not in ("num_envs", "render_mode")])
+    if "num_envs" in parameters:
+        options["num_envs"] = request.count
+    if request.render_mode is not None:
+        if "render_mode" not in parameters:
             raise Misconfigured(
-                f"{name} takes no render_mode", fix="let the factory take render_mode and hand it on"
+                f"{name} takes no render_mode", fix="let the factory accept render_mode and pass it on"
             )
-        given["render_mode"] = order.render_mode
-    made = found.call(**given)
+        options["render_mode"] = request.render_mode
+    made = source.call(**options)
     if isinstance(made, gym.vector.VectorEnv):
-        return order.native(made, _family(made))
+        return from_gymnasium(made, request, _family(made))
     if not isinstance(made, gym.Env):
         raise Misconfigured(
             f"{name} returned {type(made).__name__}, not an environment",
             fix="let it return a gymnasium.Env or a gymnasium.vector.VectorEnv",
         )
-    envs: list[Env] = [made, *(found.call(**given) for _ in range(order.count - 1))]
-    return order.plain(envs, _family(made))
+    envs: list[Env] = [made, *(source.call(**options) for _ in range(request.count - 1))]
+    return SequentialEnvironments(envs, request, _family(made))
 
 
 def _family(made: Any) -> Family:
@@ -151,21 +134,17 @@ def _family(made: Any) -> Family:
     return Registered(spec).family if spec is not None else "other"
 
 
-log = logging.getLogger("callsheet.rl")
-_said: set[str] = set()
-
-
 def _log_mujoco_warnings() -> None:
-    """Log each of its warnings once. By default it writes `MUJOCO_LOG.TXT` into the working folder, which may be read-only."""
+    """Log each of its warnings once. By default it writes `MUJOCO_LOG.TXT` into the working folder."""
     try:
         library = importlib.import_module("mujoco")
     except ImportError:
-        return  # the environment itself says so, better
-    library.set_mju_user_warning(_warned)
+        return  # the environment reports that better
+    library.set_mju_user_warning(_log_once)
 
 
-def _warned(text: str | bytes) -> None:
-    said = text.decode(errors="replace") if isinstance(text, bytes) else text
-    if said not in _said:
-        _said.add(said)
-        log.warning("MuJoCo: %s", said.strip())
+def _log_once(text: str | bytes) -> None:
+    message = text.decode(errors="replace") if isinstance(text, bytes) else text
+    if message not in _warned:
+        _warned.add(message)
+        log.warning("MuJoCo: %s", message.strip())

@@ -1,4 +1,4 @@
-"""From the name of an environment to what makes it, or to a sentence that says what is missing or misspelled."""
+"""Find what an environment's name refers to, or explain what is missing or misspelled."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ except ImportError as error:  # pragma: no cover
 ATARI: Final = "ale_py.env:AtariEnv"
 ENVPOOL: Final = "envpool"
 TRUSTED: Final = ("gymnasium.", "ale_py.")
-"""Where environments come from that neither crash nor hang; they need no process of their own."""
+"""Packages whose environments neither crash nor hang, so that they need no worker process."""
 _EXTRAS: Final = {"ale_py": "atari", "mujoco": "mujoco", "pygame": "video"}
 
 
 @dataclass(frozen=True)
 class Registered:
-    """An environment that Gymnasium knows by its id."""
+    """An environment in Gymnasium's registry."""
 
     spec: gym.envs.registration.EnvSpec
 
     @property
     def entry(self) -> str:
-        """Where its class stands, `module:name`."""
+        """The location of its class, `module:name`."""
         entry = self.spec.entry_point or self.spec.vector_entry_point
         return entry if isinstance(entry, str) else f"{getattr(entry, '__module__', '')}:"
 
@@ -45,43 +45,43 @@ class Registered:
 
 
 @dataclass(frozen=True)
-class Pool:
-    """An environment of EnvPool's, by its task id."""
+class EnvPoolTask:
+    """An EnvPool environment, by its task id."""
 
     task: str
 
 
 @dataclass(frozen=True)
 class Factory:
-    """A callable of the user's."""
+    """A callable of the user."""
 
     call: Callable[..., Any]
 
 
 def family_of(name: str) -> Family:
-    """Whose defaults suit an environment, without making it or importing a module of the user's."""
+    """The family of an environment, without making it or importing the user's module."""
     return "other" if ":" in name else registered(name).family
 
 
 def is_trusted(name: str) -> bool:
-    """Whether it may live in this process. A module of the user's is not even imported to find that out."""
+    """Whether it may run in this process. The user's module is not imported to find out."""
     module, colon, _ = name.rpartition(":")
     if colon:
         return module == ENVPOOL or f"{module}.".startswith(TRUSTED)
     return registered(name).entry.startswith(TRUSTED)
 
 
-def is_native(name: str) -> bool:
-    """Whether it is a vector with threads of its own, which gains nothing from several processes."""
+def is_vector(name: str) -> bool:
+    """Whether it is a vector environment with its own threads, which gains nothing from several processes."""
     module, colon, _ = name.rpartition(":")
     if colon:
         return module == ENVPOOL
-    found = registered(name)
-    return found.entry == ATARI or found.spec.vector_entry_point is not None
+    source = registered(name)
+    return source.entry == ATARI or source.spec.vector_entry_point is not None
 
 
-def to_carry(name: str) -> str:
-    """An entry of Gymnasium's list as JSON, for another process, which need not have registered it."""
+def portable_spec(name: str) -> str:
+    """An entry of Gymnasium's registry as JSON, for a worker process that may not have registered it."""
     if ":" in name:
         return ""
     spec = registered(name).spec
@@ -89,18 +89,18 @@ def to_carry(name: str) -> str:
         return spec.to_json()
     except (TypeError, ValueError) as error:
         raise Misconfigured(
-            f"{name} cannot live in a process of its own, because it is registered with objects of this one: {error}",
+            f"{name} cannot run in a worker process, because it is registered with objects of this one: {error}",
             fix="register it with entry_point='module:name', or use isolate=False",
         ) from error
 
 
-def find(name: str) -> Registered | Pool | Factory:
-    """What `CartPole-v1`, `module:Id-v0`, `envpool:Pong-v5` or `package.module:factory` stands for."""
+def find(name: str) -> Registered | EnvPoolTask | Factory:
+    """What `CartPole-v1`, `module:Id-v0`, `envpool:Pong-v5` or `package.module:factory` refers to."""
     module_name, colon, inner = name.rpartition(":")
     if not colon:
         return registered(name)
     if module_name == ENVPOOL:
-        return Pool(inner)
+        return EnvPoolTask(inner)
     module = _import(module_name, name)
     if inner in gym.registry:
         return Registered(gym.registry[inner])
@@ -110,43 +110,43 @@ def find(name: str) -> Registered | Pool | Factory:
     if not callable(target):
         offered = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise Misconfigured(
-            f"{name!r}: the module {module_name} has nothing to call {inner!r}, and registers no such environment",
+            f"{name!r}: the module {module_name} has no callable {inner!r} and registers no such environment",
             fix=did_you_mean(inner, [*offered, *gym.registry], f"define {inner} in {module_name}"),
         )
     return Factory(target)
 
 
 def registered(name: str) -> Registered:
-    """The entry of Gymnasium's list, with the games of ale-py where that is installed."""
-    games = True
+    """The entry in Gymnasium's registry, including ale-py's games if it is installed."""
+    has_atari = True
     try:
         importlib.import_module("ale_py")
     except ImportError:
-        games = False
+        has_atari = False
     if name in gym.registry:
         return Registered(gym.registry[name])
-    if not games and (name.startswith("ALE/") or re.search(r"NoFrameskip-v[04]$", name)):
+    if not has_atari and (name.startswith("ALE/") or re.search(r"NoFrameskip-v[04]$", name)):
         raise Misconfigured(
             f"the game {name!r} needs ale-py, which is not installed", fix="pip install 'callsheet[atari]'"
         )
-    fix = did_you_mean(name, gym.registry, "write an id that Gymnasium lists, or module:factory")
-    raise Misconfigured(f"there is no environment called {name!r}", fix=fix)
+    fix = did_you_mean(name, gym.registry, "use an id in Gymnasium's registry, or module:factory")
+    raise Misconfigured(f"there is no environment {name!r}", fix=fix)
 
 
 def explain_missing(name: str, error: BaseException) -> Misconfigured:
-    """What to install, for an environment that found one of its libraries missing."""
+    """What to install for an environment that lacks a library."""
     cause = error.__cause__ or error
     library = getattr(cause, "name", None) or next((key for key in _EXTRAS if key in str(error).lower()), "")
     if not library and "mujoco" in str(error).lower():
         library = "mujoco"
     extra = _EXTRAS.get(library)
-    said = re.findall(r"`(pip install [^`]+)`", str(error))
-    fix = f"pip install 'callsheet[{extra}]'" if extra else said[-1] if said else f"install {library}"
+    hints = re.findall(r"`(pip install [^`]+)`", str(error))
+    fix = f"pip install 'callsheet[{extra}]'" if extra else hints[-1] if hints else f"install {library}"
     return Misconfigured(f"{name} needs {library or 'a library'}, which is not installed", fix=fix)
 
 
 def check_options(name: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse an option that an environment does not take."""
+    """Raise if an environment does not take an option."""
     known = list(known)
     for option in given:
         if option not in known:

@@ -1,1 +1,1 @@
-"""Libraries' environments as `Environments`: single ones in a loop, vectors, Atari, EnvPool; and their spaces."""
+"""Environments of Gymnasium, ale-py and EnvPool as `Environments`, and their spaces as `Spaces`."""

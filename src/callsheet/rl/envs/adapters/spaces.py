@@ -1,4 +1,4 @@
-"""Gymnasium's spaces in our words: every observation becomes named arrays of two kinds, every action one of two."""
+"""Gymnasium's spaces as ours: observations become named arrays of floats or bytes; actions are discrete or continuous."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from callsheet.errors import Misconfigured
 from callsheet.rl.envs.base import Observations
 from callsheet.rl.spaces import Array, Continuous, Discrete, Family, Spaces
 
-PLAIN: Final = "observation"
+SINGLE: Final = "observation"
 MASK: Final = "action_mask"
-LONGEST_CHOICE: Final = 10_000
-"""Choices beyond this are not spread out into one number each: something else is meant by them."""
+MAX_ONE_HOT: Final = 10_000
+"""Discrete observations with more values are not one-hot encoded: they probably mean something else."""
 
 Path = tuple[str | int, ...]
 
 
-class Part:
-    """One array of an observation: where it stands in what the environment returns, and how it is written down."""
+class ObservationPart:
+    """One array of an observation: where it is in what the environment returns, and how it is stored."""
 
     def __init__(self, path: Path, array: Array) -> None:
         self.path = path
-        self.name = ".".join(map(str, path)) or PLAIN
+        self.name = ".".join(map(str, path)) or SINGLE
         self.array = array
         self.dtype = np.dtype(array.dtype)
 
-    def find(self, observation: Any) -> Any:
+    def select(self, observation: Any) -> Any:
         for step in self.path:
             observation = observation[step]
         return observation
@@ -38,25 +38,25 @@ class Part:
     def empty(self, count: int) -> NDArray[Any]:
         return np.empty((count, *self.array.shape), self.dtype)
 
-    def put(self, out: NDArray[Any], index: int, value: Any) -> None:
-        """Write one environment's value into its row of what `empty` gave."""
+    def write(self, out: NDArray[Any], index: int, value: Any) -> None:
+        """Write one environment's value into its row of an `empty` array."""
         out[index] = value
 
     def batch(self, values: Any) -> NDArray[Any]:
-        """The values of all environments, as they came from a vector of them."""
+        """The values of all environments, from a vector environment."""
         return np.asarray(values, self.dtype)
 
 
-class Choice(Part):
-    """One of so many (or several such), spread out: 1 where the choice is, 0 elsewhere."""
+class OneHotPart(ObservationPart):
+    """One or several discrete values, one-hot encoded."""
 
     def __init__(self, path: Path, sizes: NDArray[Any], start: NDArray[Any]) -> None:
         total = int(sizes.sum())
-        if total > LONGEST_CHOICE:
+        if total > MAX_ONE_HOT:
             raise Misconfigured(
-                f"the observation {'.'.join(map(str, path)) or PLAIN!r} is a choice among {total} values; at most "
-                f"{LONGEST_CHOICE} can be told apart one by one",
-                fix="give it as a Box of numbers instead",
+                f"the observation {'.'.join(map(str, path)) or SINGLE!r} has {total} discrete values; at most "
+                f"{MAX_ONE_HOT} can be one-hot encoded",
+                fix="use a Box of numbers instead",
             )
         super().__init__(path, Array("float32", (total,), 0.0, 1.0))
         self._shift = np.concatenate([[0], np.cumsum(sizes)[:-1]]) - start
@@ -65,7 +65,7 @@ class Choice(Part):
     def empty(self, count: int) -> NDArray[Any]:
         return np.zeros((count, *self.array.shape), self.dtype)
 
-    def put(self, out: NDArray[Any], index: int, value: Any) -> None:
+    def write(self, out: NDArray[Any], index: int, value: Any) -> None:
         if self._single is not None:
             out[index, int(value) + self._single] = 1
         else:
@@ -79,7 +79,7 @@ class Choice(Part):
         return out
 
 
-class Translation:
+class SpaceAdapter:
     """Between one environment's spaces and ours."""
 
     def __init__(self, observations: gym.Space[Any], actions: gym.Space[Any], name: str) -> None:
@@ -88,17 +88,17 @@ class Translation:
         if isinstance(self.action, Continuous):
             self._low, self._high = np.array(self.action.low), np.array(self.action.high)
         parts = list(_parts(observations, (), name))
-        found = [part for part in parts if part.path == (MASK,) and isinstance(self.action, Discrete)]
-        self.mask: Part | None = found[0] if found else None
+        masks = [part for part in parts if part.path == (MASK,) and isinstance(self.action, Discrete)]
+        self.mask: ObservationPart | None = masks[0] if masks else None
         self.parts = [part for part in parts if part is not self.mask]
         names = [part.name for part in self.parts]
         if not names:
             raise Misconfigured(
-                f"{name} gives no observation: its space is {observations}", fix="give it at least one Box"
+                f"{name} has no observations: its space is {observations}", fix="give it at least one Box"
             )
-        if twice := {each for each in names if names.count(each) > 1}:
+        if duplicates := {each for each in names if names.count(each) > 1}:
             raise Misconfigured(
-                f"{name} has two observations that are called {sorted(twice)[0]!r}",
+                f"{name} has two observations named {sorted(duplicates)[0]!r}",
                 fix="rename one of its keys",
             )
 
@@ -106,22 +106,22 @@ class Translation:
         return Spaces({part.name: part.array for part in self.parts}, self.action, masks, family)
 
     def batch(self, observation: Any) -> Observations:
-        return {part.name: part.batch(part.find(observation)) for part in self.parts}
+        return {part.name: part.batch(part.select(observation)) for part in self.parts}
 
     def actions(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """What all environments of a vector take: their own type and units, within bounds."""
+        """Actions for a vector environment, in its type and units and within bounds."""
         if isinstance(self.action, Discrete):
             return actions + self._start if self._start else actions
         clipped: NDArray[Any] = np.clip(actions, self._low, self._high).astype(self._dtype, copy=False)
         return clipped.reshape(len(actions), *self._shape)
 
     def each_action(self, actions: NDArray[Any]) -> Any:
-        """The same, to be handed out one by one: plain integers are what most environments expect."""
+        """The same for single environments, most of which expect plain integers."""
         batch = self.actions(actions)
         return batch.tolist() if isinstance(self.action, Discrete) else batch
 
 
-def _parts(space: gym.Space[Any], path: Path, name: str) -> Iterator[Part]:
+def _parts(space: gym.Space[Any], path: Path, name: str) -> Iterator[ObservationPart]:
     match space:
         case gym.spaces.Dict():
             for key, inner in space.spaces.items():
@@ -130,18 +130,18 @@ def _parts(space: gym.Space[Any], path: Path, name: str) -> Iterator[Part]:
             for index, inner in enumerate(space.spaces):
                 yield from _parts(inner, (*path, index), name)
         case gym.spaces.Box():
-            yield Part(path, _array(space))
+            yield ObservationPart(path, _array(space))
         case gym.spaces.MultiBinary():
-            yield Part(path, Array("float32", tuple(space.shape), 0.0, 1.0))
+            yield ObservationPart(path, Array("float32", tuple(space.shape), 0.0, 1.0))
         case gym.spaces.Discrete():
-            yield Choice(path, np.array([space.n]), np.array([space.start]))
+            yield OneHotPart(path, np.array([space.n]), np.array([space.start]))
         case gym.spaces.MultiDiscrete():
-            yield Choice(path, space.nvec.ravel(), space.start.ravel())
+            yield OneHotPart(path, space.nvec.ravel(), space.start.ravel())
         case _:
             where = f" ({'.'.join(map(str, path))})" if path else ""
             raise Misconfigured(
-                f"{name} gives observations of the kind {type(space).__name__}{where}, which cannot be used",
-                fix="wrap it so that it gives Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these",
+                f"{name} has observations of type {type(space).__name__}{where}, which is not supported",
+                fix="wrap it so that it returns Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these",
             )
 
 
@@ -159,12 +159,12 @@ def _action(space: gym.Space[Any], name: str) -> tuple[Discrete | Continuous, tu
     if isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.floating):
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
             raise Misconfigured(
-                f"{name} takes numbers without bounds as actions: {space}",
-                fix="wrap it with gymnasium.wrappers.RescaleAction, or give its Box finite limits",
+                f"{name} takes unbounded actions: {space}",
+                fix="wrap it with gymnasium.wrappers.RescaleAction, or give its Box finite bounds",
             )
         limits = Continuous(tuple(map(float, space.low.ravel())), tuple(map(float, space.high.ravel())))
         return limits, tuple(space.shape), space.dtype, 0
     raise Misconfigured(
-        f"{name} takes actions of the kind {space}, which cannot be used",
+        f"{name} takes actions of type {space}, which is not supported",
         fix="wrap it so that it takes Discrete, or a Box of floating-point numbers",
     )

@@ -1,4 +1,4 @@
-"""Environments that are a vector already: Gymnasium's own vectors, ale-py's, EnvPool's. Next to nothing is added."""
+"""Vector environments of Gymnasium, ale-py and EnvPool, with as little overhead as possible."""
 
 from __future__ import annotations
 
@@ -11,67 +11,57 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from callsheet.errors import UserError
-from callsheet.rl.envs.adapters.spaces import MASK, Translation
-from callsheet.rl.envs.base import Observations, Step, seed_of
+from callsheet.rl.envs.adapters.spaces import MASK, SpaceAdapter
+from callsheet.rl.envs.base import EnvRequest, Observations, Step, seed_of
 from callsheet.rl.spaces import Discrete, Family
 
 
-class Vector(Protocol):
-    """The part of Gymnasium's VectorEnv that is used."""
+class VectorEnv(Protocol):
+    """The part of Gymnasium's VectorEnv that we use."""
 
     def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]: ...
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]: ...
     def close(self) -> None: ...
 
 
-class Native:
-    """A vector of environments as one of ours. It must begin episodes in the step after their end."""
+class VectorEnvironments:
+    """A vector environment, which must start episodes in the step after their end (`AutoresetMode.NEXT_STEP`)."""
 
     restarts = 0
 
-    def __init__(
-        self,
-        env: Vector,
-        words: Translation,
-        *,
-        count: int,
-        name: str,
-        seed: int,
-        family: Family,
-        first: int = 0,
-    ) -> None:
-        self.count = count
+    def __init__(self, env: VectorEnv, adapter: SpaceAdapter, request: EnvRequest, family: Family) -> None:
+        self.count = request.count
         self.masks: NDArray[np.uint8] | None = None
-        self._name = name
+        self._name = request.env
         self._env = env
-        self._first = first
-        self._words = words
-        self._over = np.zeros(count, np.bool_)
-        self._unbroken = np.zeros(count, np.bool_)
+        self._first = request.first
+        self._adapter = adapter
+        self._over = np.zeros(self.count, np.bool_)
+        self._unbroken = np.zeros(self.count, np.bool_)
         self._unbroken.flags.writeable = False
-        self._begun: Observations | None = self._reset(seed)
-        self.spaces = words.spaces(self.masks is not None, family)
+        self._initial: Observations | None = self._reset(request.seed)
+        self.spaces = adapter.spaces(self.masks is not None, family)
 
     def reset(self, seed: int | None = None) -> Observations:
-        begun, self._begun = self._begun, None
-        return begun if begun is not None and seed is None else self._reset(seed)
+        initial, self._initial = self._initial, None
+        return initial if initial is not None and seed is None else self._reset(seed)
 
     def _reset(self, seed: int | None) -> Observations:
         observation, info = self._env.reset(seed=None if seed is None else seed_of(seed, self._first))
         self._over = np.zeros(self.count, np.bool_)
         self.masks = self._mask(observation, info)
-        return self._words.batch(observation)
+        return self._adapter.batch(observation)
 
     def step(self, actions: NDArray[Any]) -> Step:
-        self._begun = None
-        observation, rewards, ended, cut, info = self._env.step(self._words.actions(actions))
+        self._initial = None
+        observation, rewards, ended, cut, info = self._env.step(self._adapter.actions(actions))
         first = self._over
         terminated = np.asarray(ended, np.bool_)
         truncated = np.asarray(cut, np.bool_) & ~terminated
         self._over = terminated | truncated
         self.masks = self._mask(observation, info)
         return Step(
-            self._words.batch(observation),
+            self._adapter.batch(observation),
             np.asarray(rewards, np.float32),
             terminated,
             truncated,
@@ -82,19 +72,19 @@ class Native:
         )
 
     def _mask(self, observation: Any, info: Mapping[str, Any]) -> NDArray[np.uint8] | None:
-        if self._words.mask is not None:
-            return np.asarray(self._words.mask.find(observation), np.uint8)
-        if MASK not in info or not isinstance(self._words.action, Discrete):
+        if self._adapter.mask is not None:
+            return np.asarray(self._adapter.mask.select(observation), np.uint8)
+        if MASK not in info or not isinstance(self._adapter.action, Discrete):
             return None
         mask = np.array(info[MASK], np.uint8)
-        # Vectors say with an underscore for which environments there is such an information.
-        if (told := info.get(f"_{MASK}")) is not None:
-            mask[~np.asarray(told, np.bool_)] = 1
+        # `_action_mask` tells which environments have a mask.
+        if (present := info.get(f"_{MASK}")) is not None:
+            mask[~np.asarray(present, np.bool_)] = 1
         return mask
 
     def frame(self) -> NDArray[np.uint8]:
         raise UserError(
-            f"there are no pictures of {self._name}: it is a vector of environments",
+            f"{self._name} cannot be rendered, because it is a vector environment",
             fix='make a single one with render_mode="rgb_array"',
         )
 
@@ -103,26 +93,21 @@ class Native:
 
 
 def from_gymnasium(
-    env: gym.vector.VectorEnv[Any, Any, Any],
-    *,
-    count: int,
-    name: str,
-    seed: int,
-    family: Family,
-    first: int = 0,
-) -> Native:
-    """One of Gymnasium's vectors, if it is as large and behaves as it must."""
-    if env.num_envs != count:
+    env: gym.vector.VectorEnv[Any, Any, Any], request: EnvRequest, family: Family
+) -> VectorEnvironments:
+    """Adapt a Gymnasium vector environment, if it has the right size and autoreset mode."""
+    name = request.env
+    if env.num_envs != request.count:
         raise UserError(
-            f"{name} made a vector of {env.num_envs} environments where {count} were asked for",
-            fix="let the factory take num_envs and make so many",
+            f"{name} made a vector of {env.num_envs} environments instead of {request.count}",
+            fix="let the factory accept num_envs and make that many",
         )
     mode = (env.metadata or {}).get("autoreset_mode")
     if mode != AutoresetMode.NEXT_STEP:
         raise UserError(
-            f"{name} is a vector whose autoreset mode is {getattr(mode, 'name', mode)}; episodes must begin in the step "
-            "after the end of the one before",
-            fix='set metadata["autoreset_mode"] to gymnasium.vector.AutoresetMode.NEXT_STEP, and behave so',
+            f"the autoreset mode of {name} is {getattr(mode, 'name', mode)}; an episode must start in the step after the "
+            "previous one ended",
+            fix='set metadata["autoreset_mode"] to gymnasium.vector.AutoresetMode.NEXT_STEP, and implement it',
         )
-    words = Translation(env.single_observation_space, env.single_action_space, name)
-    return Native(env, words, count=count, name=name, seed=seed, family=family, first=first)
+    adapter = SpaceAdapter(env.single_observation_space, env.single_action_space, name)
+    return VectorEnvironments(env, adapter, request, family)

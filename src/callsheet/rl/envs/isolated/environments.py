@@ -1,10 +1,9 @@
-"""Environments in processes of their own, which are killed and started again when they die, fail or hang."""
+"""Environments in worker processes, which are killed and restarted when they die, fail or hang."""
 
 from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
 from itertools import pairwise
 from typing import Any
@@ -14,62 +13,67 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callsheet.errors import RetryError, UserError
-from callsheet.rl.envs.base import Observations, Step, available_cores, seed_of
-from callsheet.rl.envs.isolated import worker as there
-from callsheet.rl.envs.isolated.process import FAREWELL, Child, Lost
-from callsheet.rl.envs.isolated.shared_memory import Shared, anonymous
+from callsheet.rl.envs.base import EnvRequest, Observations, Step, available_cores, seed_of
+from callsheet.rl.envs.isolated import worker
+from callsheet.rl.envs.isolated.process import CLOSE_TIMEOUT, WorkerLost, WorkerProcess
+from callsheet.rl.envs.isolated.shared_memory import SharedArrays, anonymous_file
 
 log = logging.getLogger("callsheet.rl")
-PATIENCE = 5
-"""How often a process may be started again without a single step in between."""
+MAX_FRUITLESS_RESTARTS = 5
+"""Restarts of a worker without a single step in between before we give up."""
 
 
-class Isolated:
-    """The environments of several processes as one."""
+class IsolatedEnvironments:
+    """The environments of several worker processes as one."""
 
     def __init__(
         self,
-        wish: there.Wish,
+        request: EnvRequest,
+        spec: str,
         *,
         step_timeout: float,
         start_timeout: float,
         processes: int | None = None,
     ) -> None:
-        self.count = wish.total
+        """`spec` is the environment's entry in Gymnasium's registry, as JSON."""
+        self.count = request.count
         self.restarts = 0
-        self._wish = wish
+        self._request, self._spec = request, spec
         self._step_timeout, self._start_timeout = step_timeout, start_timeout
-        self._memory = anonymous()
+        self._memory = anonymous_file()
         number = max(1, min(self.count, processes or available_cores()))
         edges = [self.count * index // number for index in range(number + 1)]
-        self._parts = [slice(low, high) for low, high in pairwise(edges)]
-        self._children: list[Child] = []
-        self._lives = [0] * number
-        self._barren = [0] * number
+        self._shares = [slice(low, high) for low, high in pairwise(edges)]
+        self._workers: list[WorkerProcess] = []
+        self._starts = [0] * number
+        self._fruitless = [0] * number
         try:
             for index in range(number):
-                self._children.append(self._spawn(index))
+                self._workers.append(self._start(index))
             limit = time.monotonic() + start_timeout
-            told = [child.hello(limit) for child in self._children]
-        except Lost as lost:
-            self._abandon()
+            spaces = [process.receive_spaces(limit) for process in self._workers]
+        except WorkerLost as lost:
+            self._kill()
             raise UserError(
-                f"{wish.env} could not be started: {lost}",
-                fix="see what it printed above; isolate=False shows the whole error",
+                f"{request.env} could not be started: {lost}",
+                fix="see its output above; isolate=False shows the whole error",
             ) from None
         except BaseException:
-            self._abandon()
+            self._kill()
             raise
-        self.spaces = told[0]
-        self._shared = Shared(self._memory, self.spaces, self.count)
+        self.spaces = spaces[0]
+        self._shared = SharedArrays(self._memory, self.spaces, self.count)
 
-    def _spawn(self, index: int) -> Child:
-        rows, life = self._parts[index], self._lives[index]
-        seed = self._wish.seed if life == 0 else seed_of(self._wish.seed, rows.start, life)
-        wish = msgspec.structs.replace(
-            self._wish, first=rows.start, count=rows.stop - rows.start, seed=seed, path=sys.path
+    def _start(self, index: int) -> WorkerProcess:
+        share, starts = self._shares[index], self._starts[index]
+        seed = self._request.seed
+        request = msgspec.structs.replace(
+            self._request,
+            first=share.start,
+            count=share.stop - share.start,
+            seed=seed if starts == 0 else seed_of(seed, share.start, starts),
         )
-        return Child(wish, self._memory)
+        return WorkerProcess(request, self.count, self._spec, self._memory)
 
     @property
     def masks(self) -> NDArray[np.uint8] | None:
@@ -77,14 +81,14 @@ class Isolated:
 
     def reset(self, seed: int | None = None) -> Observations:
         if seed is not None:
-            self._wish = msgspec.structs.replace(self._wish, seed=seed)
-        message = there.RESET + msgspec.json.encode(there.Reset(seed))
-        self._ask(message, self._start_timeout)
+            self._request = msgspec.structs.replace(self._request, seed=seed)
+        message = worker.RESET + msgspec.json.encode(worker.Reset(seed))
+        self._run(message, self._start_timeout)
         return self._observations()
 
     def step(self, actions: NDArray[Any]) -> Step:
         self._shared.arrays["actions"][...] = actions
-        broken = self._ask(there.STEP, self._step_timeout)
+        broken = self._run(worker.STEP, self._step_timeout)
         arrays = self._shared.arrays
         if broken.any():
             for name in ("rewards", "terminated", "truncated", "valid"):
@@ -104,79 +108,79 @@ class Isolated:
     def _observations(self) -> Observations:
         return {name: array.copy() for name, array in self._shared.observations.items()}
 
-    def _ask(self, message: bytes, timeout: float) -> NDArray[np.bool_]:
-        """Have all processes do something at once; the environments that were lost over it and begin anew."""
+    def _run(self, message: bytes, timeout: float) -> NDArray[np.bool_]:
+        """Send a message to all workers; returns the environments that were lost and restarted meanwhile."""
         broken = np.zeros(self.count, np.bool_)
-        for child in self._children:
-            child.send(message)
+        for process in self._workers:
+            process.send(message)
         limit = time.monotonic() + timeout
-        for index, child in enumerate(self._children):
+        for index, process in enumerate(self._workers):
             try:
-                child.done(limit)
-                if message == there.STEP:
-                    self._barren[index] = 0
-            except Lost as lost:
-                broken[self._parts[index]] = True
-                self._revive(index, lost)
+                process.receive_done(limit)
+                if message == worker.STEP:
+                    self._fruitless[index] = 0
+            except WorkerLost as lost:
+                broken[self._shares[index]] = True
+                self._restart(index, lost)
         return broken
 
-    def _revive(self, index: int, lost: Lost) -> None:
-        """Start a process again until its environments have begun an episode."""
-        reset = there.RESET + msgspec.json.encode(there.Reset())
+    def _restart(self, index: int, lost: WorkerLost) -> None:
+        """Restart a worker until its environments have started an episode."""
+        reset = worker.RESET + msgspec.json.encode(worker.Reset())
+        name = self._request.env
         while True:
-            self._children[index].kill()
-            if self._barren[index] == PATIENCE:
+            self._workers[index].kill()
+            if self._fruitless[index] == MAX_FRUITLESS_RESTARTS:
                 raise RetryError(
-                    f"{self._wish.env} was started again {PATIENCE} times without a single step: {lost}",
-                    fix="see what it printed above; isolate=False shows the whole error",
+                    f"{name} was restarted {MAX_FRUITLESS_RESTARTS} times without a single step: {lost}",
+                    fix="see its output above; isolate=False shows the whole error",
                 )
-            self._lives[index] += 1
-            self._barren[index] += 1
+            self._starts[index] += 1
+            self._fruitless[index] += 1
             self.restarts += 1
-            log.warning("%s: %s; it is started again (restart %d)", self._wish.env, lost, self.restarts)
+            log.warning("%s: %s; restarting it (restart %d)", name, lost, self.restarts)
             limit = time.monotonic() + self._start_timeout
             try:
-                child = self._children[index] = self._spawn(index)
-                if child.hello(limit) != self.spaces:
+                process = self._workers[index] = self._start(index)
+                if process.receive_spaces(limit) != self.spaces:
                     raise UserError(
-                        f"{self._wish.env} came back with other observations or actions",
+                        f"{name} has other observations or actions after its restart",
                         fix="let the factory make the same environment every time",
                     )
-                child.send(reset)
-                child.done(limit)
+                process.send(reset)
+                process.receive_done(limit)
                 return
-            except Lost as again:
+            except WorkerLost as again:
                 lost = again
 
     def frame(self) -> NDArray[np.uint8]:
-        if self._wish.render_mode is None:
-            raise UserError(
-                f"there are no pictures of {self._wish.env}", fix='make it with render_mode="rgb_array"'
-            )
-        child = self._children[0]
-        child.send(there.FRAME)
+        name = self._request.env
+        if self._request.render_mode is None:
+            raise UserError(f"{name} cannot be rendered", fix='make it with render_mode="rgb_array"')
+        process = self._workers[0]
+        process.send(worker.FRAME)
         try:
-            return child.picture(time.monotonic() + self._step_timeout)
-        except Lost as lost:
-            child.kill()  # the next step finds it dead, and starts it again
-            raise RetryError(f"there is no picture of {self._wish.env}: {lost}") from None
+            return process.receive_frame(time.monotonic() + self._step_timeout)
+        except WorkerLost as lost:
+            process.kill()  # the next step finds it dead and restarts it
+            raise RetryError(f"{name} could not be rendered: {lost}") from None
 
     def close(self) -> None:
-        """Simulators have a moment to end in good order, all of them the same one."""
-        for child in self._children:
-            child.hang_up()
-        limit = time.monotonic() + FAREWELL
-        for child in self._children:
-            child.end(limit)
-        self._forget()
+        """Give all simulators a moment to close."""
+        for process in self._workers:
+            process.hang_up()
+        limit = time.monotonic() + CLOSE_TIMEOUT
+        for process in self._workers:
+            process.end(limit)
+        self._release()
 
-    def _abandon(self) -> None:
-        for child in self._children:
-            child.kill()
-        self._forget()
+    def _kill(self) -> None:
+        for process in self._workers:
+            process.kill()
+        self._release()
 
-    def _forget(self) -> None:
-        self._children = []
+    def _release(self) -> None:
+        self._workers = []
         if self._memory >= 0:
             os.close(self._memory)
             self._memory = -1

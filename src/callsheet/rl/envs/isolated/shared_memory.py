@@ -1,4 +1,4 @@
-"""Memory that a process of environments shares with its owner: what one step needs, at fixed places."""
+"""Memory that workers share with their owner: the arrays of one step, at fixed offsets."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 
 from callsheet.rl.spaces import Discrete, Spaces
 
-_ALIGNED = 64
+_ALIGNMENT = 64
 
 
-def anonymous() -> int:
-    """A file without a name, gone with its last user."""
+def anonymous_file() -> int:
+    """A file without a name, which disappears with its last user."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("callsheet-environments")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 
 
-class Shared:
-    """The arrays of all environments in a file, of which one process sees its rows. Who may write is settled by the messages
-    that go back and forth."""
+class SharedArrays:
+    """The arrays of all environments, of which a worker uses its own rows. The messages between both sides decide who may
+    write."""
 
     def __init__(self, file: int, spaces: Spaces, count: int, rows: slice = slice(None)) -> None:
         fields: dict[str, tuple[str, tuple[int, ...]]] = {
@@ -39,16 +39,16 @@ class Shared:
                 fields["masks"] = ("uint8", (spaces.action.n,))
         else:
             fields["actions"] = ("float32", (spaces.action.size,))
-        places, end = {}, 0
+        offsets, end = {}, 0
         for name, (dtype, shape) in fields.items():
-            places[name] = end
+            offsets[name] = end
             size = int(np.prod(shape, dtype=np.int64)) * count * np.dtype(dtype).itemsize
-            end = -(-(end + size) // _ALIGNED) * _ALIGNED
+            end = -(-(end + size) // _ALIGNMENT) * _ALIGNMENT
         if os.fstat(file).st_size < end:
             os.ftruncate(file, end)
         self._map = mmap.mmap(file, end)
         self.arrays: dict[str, NDArray[Any]] = {
-            name: np.ndarray((count, *shape), dtype, self._map, places[name])[rows]
+            name: np.ndarray((count, *shape), dtype, self._map, offsets[name])[rows]
             for name, (dtype, shape) in fields.items()
         }
         self.observations = {name: self.arrays[f"obs.{name}"] for name in spaces.observations}

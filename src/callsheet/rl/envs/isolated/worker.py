@@ -1,7 +1,7 @@
-"""A process that holds environments for another one: it may die or hang, and nothing else is harmed.
+"""A process that runs environments for its owner, so that a crash or hang harms nothing else.
 
-Its owner writes actions into shared memory and sends one byte; it steps, writes what came of it, and answers with one
-byte. Anything longer is JSON.
+The owner writes actions into shared memory and sends one byte; the worker steps, writes the results and answers with one
+byte. Longer messages are JSON.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import sys
 import traceback
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
 
 from callsheet.errors import UserError
-from callsheet.rl.envs.base import Environments, Observations, Step
-from callsheet.rl.envs.isolated.shared_memory import Shared
+from callsheet.rl.envs.base import Environments, EnvRequest, Observations, Step
+from callsheet.rl.envs.isolated.shared_memory import SharedArrays
 
 STEP: Final = b"s"
 RESET: Final = b"r"
@@ -29,22 +29,16 @@ DONE: Final = b"."
 ERROR: Final = b"!"
 
 
-class Wish(msgspec.Struct, frozen=True):
-    """What the process is to make."""
+class Start(msgspec.Struct, frozen=True):
+    """The first message to a worker."""
 
-    env: str
+    request: EnvRequest
     total: int
-    """How many environments there are in all processes."""
-    seed: int
-    options: dict[str, Any]
-    render_mode: str | None = None
-    first: int = 0
-    """Which of them is the first of this process."""
-    count: int = 0
-    spec: str = ""
-    """How its owner has it registered with Gymnasium, as JSON."""
-    path: list[str] = []
-    """Where to look for modules: as its owner does."""
+    """Environments of all workers together."""
+    spec: str
+    """The environment's entry in the owner's Gymnasium registry, as JSON."""
+    path: list[str]
+    """The owner's module search path."""
 
 
 class Reset(msgspec.Struct, frozen=True):
@@ -52,49 +46,49 @@ class Reset(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """An error to be raised by the owner."""
+    """An error for the owner to raise."""
 
     message: str
     fix: str = ""
     final: bool = False
-    """It will be the same the next time: the user's mistake."""
+    """Whether it is the user's mistake, which a restart cannot fix."""
 
 
-class Shape(msgspec.Struct, frozen=True):
-    """The shape of a picture; its bytes follow."""
+class FrameShape(msgspec.Struct, frozen=True):
+    """The shape of a frame; its bytes follow."""
 
     size: tuple[int, ...]
 
 
 def main() -> None:
     connection, file, lifeline = Connection(int(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
-    _end_with(lifeline)
-    # A terminal's Ctrl-C and the end of a run are the owner's business.
+    _die_with(lifeline)
+    # The owner handles Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         _serve(connection, file)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
     except UserError as error:
-        _tell(connection, Failure(error.message, error.fix, final=True))
-    except Exception as error:  # noqa: BLE001 - whatever a simulator raises
+        _send_failure(connection, Failure(error.message, error.fix, final=True))
+    except Exception as error:  # noqa: BLE001 - a simulator may raise anything
         traceback.print_exc()
-        said = "".join(traceback.format_exception_only(error)).strip()
-        _tell(connection, Failure(said))
+        message = "".join(traceback.format_exception_only(error)).strip()
+        _send_failure(connection, Failure(message))
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        # A simulator's threads must not keep the process alive.
+        # The simulator's threads must not keep the process alive.
         os._exit(0)
 
 
-def _tell(connection: Connection, failure: Failure) -> None:
+def _send_failure(connection: Connection, failure: Failure) -> None:
     with suppress(OSError):
         connection.send_bytes(ERROR + msgspec.json.encode(failure))
 
 
-def _end_with(lifeline: int) -> None:
-    """Have the kernel kill this process when its owner is gone, even while a simulator hangs in foreign code."""
+def _die_with(lifeline: int) -> None:
+    """Have the kernel kill this process when its owner is gone, even while a simulator hangs in native code."""
     if hasattr(fcntl, "F_SETSIG"):
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
@@ -108,50 +102,44 @@ def _end_with(lifeline: int) -> None:
 
 
 def _serve(connection: Connection, file: int) -> None:
-    wish = msgspec.json.decode(connection.recv_bytes(), type=Wish)
-    sys.path[:] = [*wish.path, *(entry for entry in sys.path if entry not in wish.path)]
+    start = msgspec.json.decode(connection.recv_bytes(), type=Start)
+    request = start.request
+    sys.path[:] = [*start.path, *(entry for entry in sys.path if entry not in start.path)]
     import gymnasium as gym
 
     from callsheet.rl.envs.build import build
 
-    if wish.spec:
-        spec = gym.envs.registration.EnvSpec.from_json(wish.spec)
+    if start.spec:
+        spec = gym.envs.registration.EnvSpec.from_json(start.spec)
         gym.registry.setdefault(spec.id, spec)
-    environments = build(
-        wish.env,
-        wish.count,
-        seed=wish.seed,
-        first=wish.first,
-        options=wish.options,
-        render_mode=wish.render_mode,
-    )
+    environments = build(request)
     try:
-        rows = slice(wish.first, wish.first + wish.count)
-        shared = Shared(file, environments.spaces, wish.total, rows)
+        rows = slice(request.first, request.first + request.count)
+        shared = SharedArrays(file, environments.spaces, start.total, rows)
         connection.send_bytes(environments.spaces.to_json())
         _answer(connection, environments, shared)
     finally:
         environments.close()
 
 
-def _answer(connection: Connection, environments: Environments, shared: Shared) -> None:
+def _answer(connection: Connection, environments: Environments, shared: SharedArrays) -> None:
     actions = shared.arrays["actions"]
     while True:
         message = connection.recv_bytes()
         if message == STEP:
-            _write(shared, environments.step(actions.copy()))
+            _write_step(shared, environments.step(actions.copy()))
             connection.send_bytes(DONE)
         elif message == FRAME:
-            picture = np.ascontiguousarray(environments.frame())
-            connection.send_bytes(msgspec.json.encode(Shape(picture.shape)))
-            connection.send_bytes(picture.tobytes())
+            frame = np.ascontiguousarray(environments.frame())
+            connection.send_bytes(msgspec.json.encode(FrameShape(frame.shape)))
+            connection.send_bytes(frame.tobytes())
         else:
             seed = msgspec.json.decode(message.removeprefix(RESET), type=Reset).seed
-            _write_start(shared, environments, environments.reset(seed))
+            _write_reset(shared, environments, environments.reset(seed))
             connection.send_bytes(DONE)
 
 
-def _write(shared: Shared, step: Step) -> None:
+def _write_step(shared: SharedArrays, step: Step) -> None:
     for name, array in step.observations.items():
         shared.observations[name][...] = array
     for name in ("rewards", "terminated", "truncated", "valid", "first"):
@@ -160,7 +148,7 @@ def _write(shared: Shared, step: Step) -> None:
         shared.masks[...] = 1 if step.masks is None else step.masks
 
 
-def _write_start(shared: Shared, environments: Environments, observations: Observations) -> None:
+def _write_reset(shared: SharedArrays, environments: Environments, observations: Observations) -> None:
     for name, array in observations.items():
         shared.observations[name][...] = array
     if shared.masks is not None:
