@@ -74,4 +74,4 @@ def ask_learner(message: dict[str, Any], stop: Stop, patience: float = 60.0) -> 
             if time.monotonic() > limit:
                 raise SystemExit(f"no answer from the learner at {host}:{PORT}: {error}") from None
             time.sleep(0.1)
-    sys.exit(0)
+    sys.exit(143)

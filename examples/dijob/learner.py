@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -82,6 +83,8 @@ def main() -> None:
     server.shutdown()
     each = ", ".join(f"{count} from rank {sender}" for sender, count in sorted(learner.episodes.items()))
     print(f"{'stopped' if stop.wanted else 'done'} at return {learner.score:.2f} with episodes: {each}")
+    if stop.wanted and not learner.finished.is_set():
+        sys.exit(143)
 
 
 def listen(handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:

@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--bind", default="127.0.0.1:4444", metavar="HOST:PORT")
     parser.add_argument("--episodes", type=int, default=200)
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         print(f"{name} is {'set' if os.environ.get(name) else 'not set'}", flush=True)
 

@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--sim", required=True, metavar="HOST:PORT")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
     learner, sim = Connection(options.learner), Connection(options.sim)
     chance = random.Random(options.seed)

@@ -21,7 +21,7 @@ def identity(container: str) -> str:
 
 
 def serve(bind: str, answer: Callable[[], str]) -> None:
-    """Answer ``GET /`` with a line of text until SIGTERM or Ctrl-C; then end with 0."""
+    """Answer ``GET /`` with a line of text until SIGTERM or Ctrl-C; then exit as if the signal had ended the process."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -38,7 +38,7 @@ def serve(bind: str, answer: Callable[[], str]) -> None:
             """Quiet: a line per request would hide the interesting ones."""
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     host, _, port = bind.rpartition(":")
     try:
         server = ThreadingHTTPServer((host, int(port)), Handler)

@@ -95,7 +95,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
 
     with zmq.Context() as context:
         connection = Connection(context, options.lrn_addr, options.patience)

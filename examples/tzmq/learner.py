@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3000, help="stop after this many trajectories")
     options = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
 
     address = f"tcp://{options.bind or f'*:{options.port}'}"
     with zmq.Context() as context, context.socket(zmq.REP) as socket:

@@ -64,11 +64,11 @@ def eventually(look: Callable[[], T], within: float = 30.0) -> T:
         time.sleep(0.02)  # the one place of these tests that polls
 
 
-def kill(status: Status, name: str) -> int:
+def kill(status: Status, name: str, number: int = signal.SIGKILL) -> int:
     """End a replica's main process as a fault would; the number that it had."""
     pid = replica(status, name).containers[0].pid
     assert pid, f"{name} does not run"  # 0 would mean ourselves
-    os.kill(pid, signal.SIGKILL)
+    os.kill(pid, number)
     return pid
 
 

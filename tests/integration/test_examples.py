@@ -224,7 +224,7 @@ def test_the_learner_refuses_what_is_no_trajectory(hands: Terminals, free_port: 
 
 @tzmq
 @pytest.mark.parametrize("program", ["learner.py", "actor.py"])
-def test_sigterm_ends_either_program_with_0(hands: Terminals, free_port: str, program: str) -> None:
+def test_sigterm_ends_either_program_with_143(hands: Terminals, free_port: str, program: str) -> None:
     address = f"localhost:{free_port}"
     learner = hands.type("learner.py", "--port", free_port, "--steps", "1000000")
     actor = hands.type("actor.py", "--lrn_addr", address)
@@ -234,7 +234,7 @@ def test_sigterm_ends_either_program_with_0(hands: Terminals, free_port: str, pr
     chosen = learner if program == "learner.py" else actor
     chosen.process.terminate()
 
-    assert chosen.ends(within=20) == 0
+    assert chosen.ends(within=20) == 143
 
 
 def test_every_part_of_the_simulation_answers_at_its_stable_address(callsheet: Callsheet) -> None:
@@ -289,12 +289,12 @@ def test_the_simulation_runs_by_hand(hands: Terminals) -> None:
     )
 
     sim.process.terminate()
-    assert sim.ends() == 0
+    assert sim.ends() == 143
     jump = hands.type("jump.py", here)
     assert jump.ends() == 1
     assert f"answers 503: no answer from http://{there}" in jump.printed
     policy.process.terminate()
-    assert policy.ends() == 0
+    assert policy.ends() == 143
 
 
 def test_the_symphony_script_runs_on_this_machine(env: dict[str, str], callsheet: Callsheet) -> None:

@@ -66,21 +66,21 @@ def test_an_experiment_with_a_replay_of_two_shards_learns_and_leaves_a_snapshot(
     assert stored == {"replay-0", "replay-1"}
 
 
-def test_sigterm_stores_a_last_snapshot_and_ends_with_0(tmp_path: Path, address: str) -> None:
+def test_sigterm_stores_a_last_snapshot_and_ends_with_143(tmp_path: Path, address: str) -> None:
     options = ("--kind", "fifo", "--table", "queue", "--items", "100", "--snapshot-every", "1000")
     with process(tmp_path, address, *options) as first:
         with client("network", address, table="queue", role="actor") as actor:
             actor.insert_many({"x": np.arange(30)}, timeout=30)
             actor.flush(30)
         first.send_signal(signal.SIGTERM)
-        assert first.wait(20) == 0
+        assert first.wait(20) == 143
     with (
         process(tmp_path, address, *options) as second,
         client("network", address, table="queue", batch=30) as replay,
     ):
         assert replay.sample(30).arrays["x"].tolist() == list(range(30))
         second.send_signal(signal.SIGTERM)
-        assert second.wait(20) == 0
+        assert second.wait(20) == 143
 
 
 def test_every_option_of_the_table_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 from localrun import (
+    PYTHON,
     experiment,
     kill,
     lines,
@@ -114,6 +116,23 @@ def test_the_deadline_fails_the_run(folder: Path) -> None:
             124,
             "the deadline of 1 s has passed",
         )
+
+
+def test_a_program_that_is_interrupted_has_not_finished(folder: Path) -> None:
+    """What an eviction does to a pod: SIGTERM from outside, while the run should continue."""
+    code = """
+from callsheet.runtime import Context
+with Context.from_env() as ctx:
+    print("up", flush=True)
+    ctx.sleep(600)
+"""
+    with running(experiment({"name": "learner", "command": [PYTHON, "-c", code]}), folder) as run:
+        status = until_all_spoke(run)
+        kill(status, "learner/0", signal.SIGTERM)
+        status = until(run, lambda s: replica(s, "learner/0").attempt == 1 or s.done)
+        assert (status.phase, replica(status, "learner/0").restarts) == ("Running", 1)
+        run.stop()
+        assert run.wait(20).phase == "Stopped"
 
 
 def test_restart_by_hand_costs_no_budget(folder: Path) -> None:

@@ -161,7 +161,7 @@ def test_nothing_durable_is_lost_or_doubled_by_two_hundred_kills(
         assert actor.exitcode == 0
     alive[actors].terminate()
     alive[actors].join(10)
-    assert alive[actors].exitcode == 0
+    assert alive[actors].exitcode == 143
 
     stored, promised = stored_and_promised(tmp_path, actors)
     assert len(stored) == len(set(stored)), "nothing twice"

@@ -7,7 +7,7 @@ import sys
 if "--stubborn" in sys.argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 else:
-    signal.signal(signal.SIGTERM, lambda *_: (print("stopping", flush=True), os._exit(0)))
+    signal.signal(signal.SIGTERM, lambda *_: (print("stopping", flush=True), os._exit(143)))
 print(f"attempt {os.environ['CALLSHEET_ATTEMPT']} pid {os.getpid()}", flush=True)
 while True:
     signal.pause()

@@ -180,3 +180,9 @@ def test_curves_are_served_by_a_role_of_its_own_that_people_reach() -> None:
     assert found["exposes"] == [{"name": "tensorboard"}]
     served = images(DQN, Images(registry="r.example.com"), tensorboard=True)["tensorboard"]
     assert served.startswith("r.example.com/callsheet-learner:"), "where TensorBoard is installed"
+
+
+def test_the_replay_is_a_server_that_always_comes_back() -> None:
+    policies = {name: role["restart"]["policy"] for name, role in roles(DQN).items()}
+    assert policies.pop("replay") == "Always"
+    assert set(policies.values()) == {"OnFailure"}

@@ -178,4 +178,11 @@ def _replay(training: Training, options: RecipeOptions, image: str) -> Role:
     command = ["python", "-m", "callsheet.runtime.replay"]
     for name, value in arguments.items():
         command += [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)]
-    return _role("replay", image=image, command=command, replicas=shards, binds=[Bind(name=endpoints.REPLAY)])
+    return _role(
+        "replay",
+        image=image,
+        command=command,
+        replicas=shards,
+        binds=[Bind(name=endpoints.REPLAY)],
+        restart=Restart(policy="Always", limit=20),
+    )

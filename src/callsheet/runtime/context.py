@@ -32,7 +32,8 @@ def new_incarnation() -> int:
 
 
 class Context:
-    """A process of an experiment. Use it as a context manager: on SIGTERM waits end with `Stopping`, and so does it.
+    """A process of an experiment. Use it as a context manager: on SIGTERM, waits raise `Stopping`, and leaving the block
+    exits with 143, because interrupted work is not finished work. Call `done` when it is.
 
     ``Context.from_env()`` inside an experiment; outside, say where things are::
 
@@ -75,6 +76,7 @@ class Context:
         self.incarnation = new_incarnation()
         """Different for each start of a process, and larger for later ones as far as clocks agree."""
         self.stop = Stop()
+        self._done = False
         self.sockets = SocketFactory(self.keys)
         self.data_plane_metrics = DataPlaneMetrics()
         self._addresses = dict(addresses or {})
@@ -133,6 +135,10 @@ class Context:
     def stopping(self) -> bool:
         """Whether the process was asked to stop."""
         return self.stop.wanted
+
+    def done(self) -> None:
+        """Say that the work is done: if the process is asked to stop from now on, it still ends with 0."""
+        self._done = True
 
     def sleep(self, seconds: float) -> None:
         """Sleep, unless and until the process is asked to stop."""
@@ -198,7 +204,11 @@ class Context:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         self.close()
-        return kind is not None and issubclass(kind, Stopping)
+        if kind is not None and not issubclass(kind, Stopping):
+            return False
+        if self.stop.signal is not None and not self._done:
+            raise SystemExit(128 + self.stop.signal) from None
+        return True
 
     def at_close(self, close: Callable[[], None]) -> None:
         """Have something closed before the sockets are, because it uses them in a thread of its own."""

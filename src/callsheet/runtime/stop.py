@@ -19,13 +19,15 @@ _LONGEST = 1e6
 
 
 class Stopping(CallsheetError):
-    """The process was asked to stop while it waited. `with Context.from_env()` ends quietly on it."""
+    """The process was asked to stop while it waited. A `with Context` block ends the process on it: see `Context`."""
 
 
 class Stop:
     """Set once, seen by all threads: a flag, and a descriptor that becomes readable."""
 
     def __init__(self) -> None:
+        self.signal: int | None = None
+        """The signal that set it; None when the program itself did."""
         self._event = threading.Event()
         self._before: dict[int, Any] = {}
         self._closed = False
@@ -67,6 +69,7 @@ class Stop:
                 signal.signal(number, self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.signal = number
         self.set()
         signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
 

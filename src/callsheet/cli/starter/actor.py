@@ -38,8 +38,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=0)
     seed = parser.parse_args().seed
-    # SIGTERM means: finish up and exit with 0.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    # On SIGTERM, finish up and exit with 143: 0 would say that the work is done.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     luck = random.Random(seed)
     with connect(os.environ["CALLSHEET_TRAJECTORIES_ADDR"]) as learner:
         print(

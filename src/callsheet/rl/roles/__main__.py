@@ -22,8 +22,8 @@ ROLES = {
 
 
 def main() -> int:
-    """Run a role; returns 0 only if its work is done. A role that was stopped returns 143: an evicted learner that ended with
-    0 would end the run (docs/decisions/0061)."""
+    """Run a role; returns 0 only if its work is done. A role that was stopped exits with 143: an evicted learner that ended
+    with 0 would end the run (docs/decisions/0061)."""
     parser = argparse.ArgumentParser(prog="python -m callsheet.rl.roles", description=__doc__)
     parser.add_argument("role", choices=ROLES, help="; ".join(f"{k}: {v}" for k, v in ROLES.items()))
     parser.add_argument(
@@ -31,16 +31,15 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
-    finished = False
     try:
         training = read(arguments.file)
         with Context.from_env() as context:
             importlib.import_module(f"callsheet.rl.roles.{arguments.role}").run(context, training)
-            finished = True
+            context.done()
     except CallsheetError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return contract.EXIT_CONFIG if isinstance(error, Misconfigured) else error.exit_code
-    return contract.EXIT_OK if finished else contract.EXIT_STOPPED
+    return contract.EXIT_OK
 
 
 if __name__ == "__main__":

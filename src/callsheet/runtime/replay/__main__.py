@@ -30,7 +30,7 @@ _UNITS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serve until SIGTERM; then store a last snapshot and end with 0."""
+    """Serve until SIGTERM; then store a last snapshot and exit with 143: a replay is never done."""
     wish = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     try:
