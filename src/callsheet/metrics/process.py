@@ -13,18 +13,18 @@ from callsheet.metrics.registry import Family, Registry
 
 def add_process_metrics(registry: Registry) -> None:
     """Let a registry tell about its own process."""
-    registry.counter(
-        "process_cpu", "Processor time that the process has used, all threads together.", unit="seconds"
-    ).follow(time.process_time)
-    registry.gauge(
-        "process_resident", "Memory of the process that is in RAM.", unit="bytes", adds_up=True
-    ).follow(_resident)
-    registry.gauge("process_threads", "Threads that Python knows of.").follow(threading.active_count)
-    registry.counter(
-        "metrics_failures", "Metrics that were left out because the function behind them failed."
-    ).follow(lambda: registry.failures.value)
+    registry.counter("process_cpu", "CPU time used by all threads of the process.", unit="seconds").follow(
+        time.process_time
+    )
+    registry.gauge("process_resident", "Resident memory of the process.", unit="bytes", adds_up=True).follow(
+        _resident
+    )
+    registry.gauge("process_threads", "Python threads.").follow(threading.active_count)
+    registry.counter("metrics_failures", "Metrics skipped because their function failed.").follow(
+        lambda: registry.failures.value
+    )
     if os.path.isdir("/proc/self/fd"):
-        registry.gauge("process_open_files", "File descriptors that the process holds.").follow(_open_files)
+        registry.gauge("process_open_files", "Open file descriptors.").follow(_open_files)
     lost(registry)
 
 
@@ -32,14 +32,16 @@ def lost(registry: Registry) -> Family[Counter]:
     """What an exporter counts when it cannot do its work."""
     return registry.counters(
         "metrics_lost",
-        "Times that metrics could not be exported, by what failed: lines, tensorboard, port, upload.",
+        "Failed attempts to export metrics, by exporter: lines, tensorboard, port, upload.",
         ("by",),
     )
 
 
 def dropped(registry: Registry) -> Counter:
     """What an exporter counts when a remote store does not take parts for too long."""
-    return registry.counter("metrics_dropped", "Metrics that were given up unsent.", unit="bytes")
+    return registry.counter(
+        "metrics_dropped", "Bytes of metrics dropped before they were sent.", unit="bytes"
+    )
 
 
 def _resident() -> int:

@@ -35,74 +35,66 @@ class _Here:
 
 
 class Transport:
-    """Every connection: what passes, and what goes wrong."""
+    """Every connection."""
 
     def __init__(self, registry: Registry, endpoint: str) -> None:
         here = _Here(registry, endpoint)
         sent = registry.counters(
-            "transport_sent", "Bytes sent to peers, by what carried them.", (*_AT, "carrier"), unit="bytes"
+            "transport_sent", "Bytes sent to peers, by carrier.", (*_AT, "carrier"), unit="bytes"
         )
         received = registry.counters(
-            "transport_received", "Bytes from peers, by what carried them.", (*_AT, "carrier"), unit="bytes"
+            "transport_received", "Bytes received from peers, by carrier.", (*_AT, "carrier"), unit="bytes"
         )
         self.sent_memory = sent.of(endpoint=endpoint, carrier="memory")
         self.sent_network = sent.of(endpoint=endpoint, carrier="network")
         self.received_memory = received.of(endpoint=endpoint, carrier="memory")
         self.received_network = received.of(endpoint=endpoint, carrier="network")
         self.frames_sent = here.counter("transport_frames_sent", "Frames sent to peers.")
-        self.frames_received = here.counter("transport_frames_received", "Frames from peers.")
-        self.peers = here.gauge("transport_peers", "Peers that are connected now.", adds_up=True)
-        self.reconnects = here.counter(
-            "transport_reconnects", "Connections that were made anew after one was lost."
-        )
+        self.frames_received = here.counter("transport_frames_received", "Frames received from peers.")
+        self.peers = here.gauge("transport_peers", "Connected peers.", adds_up=True)
+        self.reconnects = here.counter("transport_reconnects", "Reconnects after a lost connection.")
         self.refusals = here.counter(
             "transport_refusals",
-            "Peers and messages that were refused: another schema, run or version, or malformed.",
+            "Peers and messages that were refused: wrong schema, run or version, or malformed.",
         )
         self.keys_refused = registry.counter(
-            "transport_keys_refused", "Connections to this process that did not have the run's key."
+            "transport_keys_refused", "Connections to this process without the run's key."
         )
 
 
 class TrajectoryWriter:
-    """An actor's side of trajectories."""
+    """Trajectory writers."""
 
     def __init__(self, registry: Registry, endpoint: str) -> None:
         here = _Here(registry, endpoint)
-        self.items = here.counter(
-            "trajectories_written", "Rollouts handed to the learner's side.", shown="rollouts"
-        )
-        self.bytes = here.counter(
-            "trajectories_written", "Bytes of the rollouts that were written.", unit="bytes"
-        )
+        self.items = here.counter("trajectories_written", "Rollouts written.", shown="rollouts")
+        self.bytes = here.counter("trajectories_written", "Bytes of rollouts written.", unit="bytes")
         self.wait_seconds = here.counter(
             "trajectories_writer_wait",
-            "Time that writing waited because the reader was slow.",
+            "Time that writers waited for a slow reader.",
             unit="seconds",
             shown="waiting",
         )
         self.unacknowledged = here.gauge(
             "trajectories_unacknowledged",
-            "Rollouts written and not yet known to be received.",
+            "Rollouts written but not yet acknowledged.",
             adds_up=True,
         )
-        self.resent = here.counter("trajectories_resent", "Rollouts sent again after a connection was lost.")
+        self.resent = here.counter("trajectories_resent", "Rollouts resent after a lost connection.")
         self.dropped = here.counter(
-            "trajectories_dropped", "Rollouts that were given up because no reader took them before the end."
+            "trajectories_dropped", "Rollouts dropped because no reader took them before the end."
         )
 
 
 class TrajectoryReader:
-    """A learner's side of trajectories."""
+    """Trajectory readers."""
 
     def __init__(self, registry: Registry, endpoint: str) -> None:
         here = _Here(registry, endpoint)
         self.items = here.counter(
-            "trajectories_read", "Rollouts received, duplicates not counted.", shown="rollouts"
+            "trajectories_read", "Rollouts received, without duplicates.", shown="rollouts"
         )
-        self.bytes = here.counter(
-            "trajectories_read", "Bytes of the rollouts that were received.", unit="bytes"
-        )
+        self.bytes = here.counter("trajectories_read", "Bytes of rollouts received.", unit="bytes")
         self.wait_seconds = here.counter(
             "trajectories_reader_wait",
             "Time that the reader waited for rollouts.",
@@ -110,98 +102,90 @@ class TrajectoryReader:
             shown="waiting",
         )
         self.queue = here.gauge(
-            "trajectories_queue", "Rollouts received and not yet taken.", shown="queue", adds_up=True
+            "trajectories_queue", "Rollouts received but not yet read.", shown="queue", adds_up=True
         )
-        self.writers = here.gauge("trajectories_writers", "Writers that are connected now.", adds_up=True)
-        self.duplicates = here.counter(
-            "trajectories_duplicates", "Rollouts that came twice and were dropped."
-        )
-        self.missing = here.counter(
-            "trajectories_missing", "Rollouts that a writer's numbering says were never received."
-        )
+        self.writers = here.gauge("trajectories_writers", "Connected writers.", adds_up=True)
+        self.duplicates = here.counter("trajectories_duplicates", "Duplicate rollouts that were dropped.")
+        self.missing = here.counter("trajectories_missing", "Gaps in the writers' sequence numbers.")
         self.stale = here.counter(
             "trajectories_stale",
             "Rollouts masked because their policy was older than max_policy_lag.",
         )
         self.lag = here.histogram(
             "trajectories_policy_lag",
-            "How many versions older than the newest the policy was that made each rollout.",
+            "Versions between the policy that produced a rollout and the newest one.",
             buckets=COUNTS,
             shown="lag",
         )
 
 
 class ParameterPublisher:
-    """The side that publishes parameters."""
+    """Parameter servers."""
 
     def __init__(self, registry: Registry, endpoint: str) -> None:
         here = _Here(registry, endpoint)
-        self.publishes = here.counter("parameters_published", "Snapshots of parameters that were published.")
+        self.publishes = here.counter("parameters_published", "Parameter snapshots published.")
         self.publish_seconds = here.histogram(
-            "parameters_publish", "Time of one call of publish().", unit="seconds"
+            "parameters_publish", "Duration of a publish() call.", unit="seconds"
         )
         self.version = here.gauge(
-            "parameters_version", "The newest version that was published or read.", shown="version"
+            "parameters_version", "The newest version published or read.", shown="version"
         )
         self.sent_bytes = here.counter(
             "parameters_sent", "Bytes of parameters sent to readers.", unit="bytes"
         )
-        self.readers = here.gauge("parameters_readers", "Readers that are connected now.", adds_up=True)
+        self.readers = here.gauge("parameters_readers", "Connected readers.", adds_up=True)
 
 
 class ParameterReader:
-    """The side that reads parameters."""
+    """Parameter readers."""
 
     def __init__(self, registry: Registry, endpoint: str) -> None:
         here = _Here(registry, endpoint)
-        self.reads = here.counter("parameters_read", "Snapshots of parameters that were read.")
+        self.reads = here.counter("parameters_read", "Parameter snapshots read.")
         self.version = here.gauge(
-            "parameters_version", "The newest version that was published or read.", shown="version"
+            "parameters_version", "The newest version published or read.", shown="version"
         )
-        self.received_bytes = here.counter(
-            "parameters_received", "Bytes of parameters that were read.", unit="bytes"
-        )
+        self.received_bytes = here.counter("parameters_received", "Bytes of parameters read.", unit="bytes")
 
 
 class ReplayServer:
-    """A shard of a replay."""
+    """Replay servers."""
 
     def __init__(self, registry: Registry, endpoint: str) -> None:
         here = _Here(registry, endpoint)
-        self.items = here.gauge("replay_items", "Items that the shard holds.", shown="items", adds_up=True)
-        self.bytes = here.gauge(
-            "replay_held", "Bytes of the items that the shard holds.", unit="bytes", adds_up=True
-        )
-        self.inserts = here.counter("replay_inserts", "Items that were inserted.", shown="inserts")
-        self.samples = here.counter("replay_samples", "Items that were sampled.", shown="samples")
-        self.updates = here.counter("replay_updates", "Priorities that were changed.")
-        self.evictions = here.counter("replay_evictions", "Items that made room for newer ones.")
-        self.duplicates = here.counter("replay_duplicates", "Inserts that came twice and were dropped.")
+        self.items = here.gauge("replay_items", "Items in the shard.", shown="items", adds_up=True)
+        self.bytes = here.gauge("replay_held", "Bytes of the items in the shard.", unit="bytes", adds_up=True)
+        self.inserts = here.counter("replay_inserts", "Items inserted.", shown="inserts")
+        self.samples = here.counter("replay_samples", "Items sampled.", shown="samples")
+        self.updates = here.counter("replay_updates", "Priorities updated.")
+        self.evictions = here.counter("replay_evictions", "Items evicted to make room for newer ones.")
+        self.duplicates = here.counter("replay_duplicates", "Duplicate inserts that were dropped.")
         self.samples_per_insert = here.gauge(
             "replay_samples_per_insert",
-            "Samples for each insert so far, which the limiter holds in bounds.",
+            "Samples per insert so far; the limiter keeps it within bounds.",
         )
         self.insert_wait_seconds = here.counter(
-            "replay_insert_wait", "Time that the limiter held inserts back.", unit="seconds"
+            "replay_insert_wait", "Time that the limiter delayed inserts.", unit="seconds"
         )
         self.sample_wait_seconds = here.counter(
-            "replay_sample_wait", "Time that the limiter held samples back.", unit="seconds"
+            "replay_sample_wait", "Time that the limiter delayed samples.", unit="seconds"
         )
-        self.snapshots = here.counter("replay_snapshots", "Snapshots that are durable.")
-        self.snapshot_seconds = here.histogram("replay_snapshot", "Time of one snapshot.", unit="seconds")
-        self.restored = here.counter("replay_restored", "Items taken from a snapshot at the start.")
+        self.snapshots = here.counter("replay_snapshots", "Snapshots written.")
+        self.snapshot_seconds = here.histogram("replay_snapshot", "Duration of a snapshot.", unit="seconds")
+        self.restored = here.counter("replay_restored", "Items restored from a snapshot at the start.")
 
 
 class ReplayClient:
-    """A program that inserts into a replay or samples from it."""
+    """Replay clients."""
 
     def __init__(self, registry: Registry, endpoint: str) -> None:
         here = _Here(registry, endpoint)
         self.inserted = here.counter(
-            "replay_client_inserted", "Items that this process inserted.", shown="inserts"
+            "replay_client_inserted", "Items inserted by this process.", shown="inserts"
         )
         self.sampled = here.counter(
-            "replay_client_sampled", "Items that this process sampled.", shown="samples"
+            "replay_client_sampled", "Items sampled by this process.", shown="samples"
         )
         self.wait_seconds = here.counter(
             "replay_client_wait",
@@ -209,46 +193,48 @@ class ReplayClient:
             unit="seconds",
             shown="waiting",
         )
-        self.retries = here.counter("replay_client_retries", "Requests that were sent again.")
+        self.retries = here.counter("replay_client_retries", "Requests resent.")
 
 
 class PolicyServer:
-    """The side that answers observations with actions."""
+    """Policy servers."""
 
     def __init__(self, registry: Registry, endpoint: str) -> None:
         here = _Here(registry, endpoint)
-        self.requests = here.counter("policy_requests", "Observations that were answered.", shown="requests")
+        self.requests = here.counter("policy_requests", "Observations answered.", shown="requests")
         self.batch_size = here.histogram(
-            "policy_batch_size", "Observations in one call of the policy.", buckets=COUNTS, shown="batch"
+            "policy_batch_size", "Observations per policy call.", buckets=COUNTS, shown="batch"
         )
         self.wait_seconds = here.histogram(
             "policy_wait", "Time that an observation waited for its batch.", unit="seconds"
         )
-        self.call_seconds = here.histogram("policy_call", "Time of one call of the policy.", unit="seconds")
-        self.clients = here.gauge("policy_clients", "Clients that are connected now.", adds_up=True)
-        self.version = here.gauge("policy_version", "The version of the policy that answers.")
+        self.call_seconds = here.histogram("policy_call", "Duration of a policy call.", unit="seconds")
+        self.clients = here.gauge("policy_clients", "Connected clients.", adds_up=True)
+        self.version = here.gauge("policy_version", "Version of the policy.")
 
 
 class PolicyClient:
-    """The side that asks for actions."""
+    """Policy clients."""
 
     def __init__(self, registry: Registry, endpoint: str) -> None:
         here = _Here(registry, endpoint)
-        self.requests = here.counter("policy_client_requests", "Observations that were sent to the policy.")
+        self.requests = here.counter("policy_client_requests", "Observations sent to the policy.")
         self.wait_seconds = here.histogram(
-            "policy_client_wait", "Time from an observation to its action.", unit="seconds"
+            "policy_client_wait",
+            "Time between sending an observation and receiving its action.",
+            unit="seconds",
         )
-        self.retries = here.counter("policy_client_retries", "Requests that were sent again.")
+        self.retries = here.counter("policy_client_retries", "Requests resent.")
 
 
 class Acting:
-    """A program that steps environments."""
+    """Actors."""
 
     def __init__(self, registry: Registry) -> None:
-        self.steps = registry.counter("acting_steps", "Environment steps that count.", shown="steps")
-        self.episodes = registry.counter("acting_episodes", "Episodes that ended.")
+        self.steps = registry.counter("acting_steps", "Valid environment steps.", shown="steps")
+        self.episodes = registry.counter("acting_episodes", "Episodes finished.")
         self.restarts = registry.counter(
-            "acting_simulator_restarts", "Simulators that died or hung and were started anew."
+            "acting_simulator_restarts", "Simulators restarted because they died or hung."
         )
         self.broken = registry.counter(
             "acting_broken_episodes", "Episodes dropped because their simulator died."
@@ -259,7 +245,7 @@ class Acting:
 
 
 class Learning:
-    """A program that learns."""
+    """Learners."""
 
     def __init__(self, registry: Registry) -> None:
         self.done = registry.gauge(
@@ -268,39 +254,41 @@ class Learning:
         self.steps = registry.counter(
             "learning_steps", "Environment steps learned from, by this process.", shown="speed"
         )
-        self.updates = registry.counter("learning_updates", "Updates of the parameters.")
-        self.update_seconds = registry.histogram("learning_update", "Time of one update.", unit="seconds")
-        self.loss = registry.gauge("learning_loss", "The newest loss.")
+        self.updates = registry.counter("learning_updates", "Parameter updates.")
+        self.update_seconds = registry.histogram("learning_update", "Duration of an update.", unit="seconds")
+        self.loss = registry.gauge("learning_loss", "Latest loss.")
         self.episode_return = registry.gauge(
             "learning_return", "Mean return of the last 20 episodes that actors played.", shown="return"
         )
         self.left = registry.gauge(
             "learning_left",
-            "Time until the end, where `stop.steps` or `stop.seconds` tells; else NaN.",
+            "Estimated time left, if `stop.steps` or `stop.seconds` is set; otherwise NaN.",
             unit="seconds",
             shown="left",
         )
         self.evaluation = registry.gauge(
-            "learning_evaluation", "Mean return of the newest evaluation.", shown="evaluation"
+            "learning_evaluation", "Mean return of the latest evaluation.", shown="evaluation"
         )
         self.staleness = registry.gauge(
-            "learning_staleness", "Mean age of the newest batch's policy, in updates.", shown="lag"
+            "learning_staleness", "Mean age of the latest batch's policy, in updates.", shown="lag"
         )
         self.hunger = registry.gauge(
             "learning_hunger",
-            "Part of the time that the learner waited for data, lately.",
+            "Recent share of time that the learner waited for data.",
             unit="ratio",
             shown="hunger",
         )
-        self.checkpoint_steps = registry.gauge("learning_checkpoint_steps", "Steps in the newest checkpoint.")
+        self.checkpoint_steps = registry.gauge(
+            "learning_checkpoint_steps", "Environment steps at the latest checkpoint."
+        )
         self.checkpoint_bytes = registry.gauge(
-            "learning_checkpoint", "Size of the newest checkpoint.", unit="bytes"
+            "learning_checkpoint", "Size of the latest checkpoint.", unit="bytes"
         )
         self.checkpoint_seconds = registry.histogram(
-            "learning_checkpoint", "Time of one checkpoint.", unit="seconds"
+            "learning_checkpoint", "Duration of a checkpoint.", unit="seconds"
         )
         self.checkpoint_failures = registry.counter(
-            "learning_checkpoint_failures", "Times that results could not be stored."
+            "learning_checkpoint_failures", "Failed attempts to store results."
         )
         for unknown in (
             self.loss,
@@ -340,5 +328,5 @@ def groups() -> dict[str, list[Definition]]:
     registry = Registry()
     add_process_metrics(registry)
     dropped(registry)
-    found["Every process that exports."] = registry.definitions()
+    found["Every process with an exporter."] = registry.definitions()
     return found
