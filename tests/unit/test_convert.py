@@ -298,8 +298,8 @@ def test_every_mistake_is_told_at_once_with_its_place_in_the_job() -> None:
           - {type: colector, name: c}
         """)
     assert mistakes(text) == [
-        "job.yaml:3:18: metadata.name: 'Qbert' is not a DNS label (lower-case letters, digits and hyphens, a letter first, "
-        "no hyphen last)\n    fix: write qbert",
+        "job.yaml:3:18: metadata.name: 'Qbert' is not a DNS label (lowercase letters, digits and hyphens, starting with "
+        "a letter and not ending with a hyphen)\n    fix: write qbert",
         "job.yaml:5:19: spec.cleanPodPolicy: 'Runing' is not one of Running, All, None\n    fix: did you mean Running?",
         "job.yaml:8:15: spec.tasks[0].replicas: '0' is not a whole number from 1\n    fix: write 1",
         "job.yaml:12:21: spec.tasks[0].template.spec.containers[a].comand: there is no key 'comand' here"
@@ -328,7 +328,7 @@ def test_every_mistake_is_told_at_once_with_its_place_in_the_job() -> None:
             f"kind: DIJob\napiVersion: {V1}\nmetadata: {{name: a}}\nspec: {{group: a}}",
             "there is no coordinator",
         ),
-        ("kind: DIJob\nkind: DIJob", "stands here and in line 1"),
+        ("kind: DIJob\nkind: DIJob", "first used in line 1"),
         ("kind: 'DIJob", "job.yaml:1:"),
         (f"kind: DIJob\napiVersion: {V2}\nspec: {{tasks: {{}}}}", "this must be a list"),
         (f"kind: DIJob\napiVersion: {V2}\nspec: [1]", "this must be a mapping"),

@@ -98,7 +98,7 @@ def test_every_list_that_a_rule_reads_has_a_largest_size() -> None:
 
 def test_every_field_of_a_container_has_a_rule_against_standing_beside_containers() -> None:
     rules = at(".spec.roles[]")["x-kubernetes-validations"]
-    placed = {rule.get("fieldPath") for rule in rules if "stands beside containers" in rule["message"]}
+    placed = {rule.get("fieldPath") for rule in rules if "next to containers" in rule["message"]}
     assert placed == {f".{key}" for key in keys(ContainerFields)}
 
 

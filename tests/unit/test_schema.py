@@ -93,7 +93,7 @@ def test_the_reference_page_names_every_key_and_links_its_sections() -> None:
         assert f"\n## {model.__name__}\n" in page
         for key in keys(model):
             assert f"| `{key}` | " in page
-    assert "| `replicas` | whole number | `1` | How many members the role has. |" in page
+    assert "| `replicas` | whole number | `1` | Number of replicas. |" in page
     assert "| `deadline` | duration |  |" in page
     assert "| `limits` | mapping of text to quantity |  |" in page
     assert "| `roles` | list of [Role](#role) | required |" in page

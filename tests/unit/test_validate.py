@@ -70,19 +70,19 @@ def test_a_problem_reads_as_place_path_message_and_fix(tmp_path: Path) -> None:
         ("args: [off]", "args[0]", "an unquoted off as false", 'quote it: "off"'),
         ("args: [y]", "args[0]", "an unquoted y as true", 'quote it: "y"'),
         ("args: [[x]]", "args[0]", "a list", "write text"),
-        ("command: python 'my actor.py'", "command", "where a list is expected", "[python, my actor.py]"),
-        ("command: sleep 5", "command", "where a list is expected", '[sleep, "5"]'),
-        ('command: "run {index} off"', "command", "where a list", '[run, "{index}", "off"]'),
-        ("binds: [t]", "binds[0]", "'t' stands where a mapping", "write {name: t}"),
-        ("binds: {t: 9999}", "binds", "a mapping stands where a list", "[{name: t, port: 9999}]"),
-        ("env: {A: b}", "env", "a mapping stands where a list", '[{name: A, value: "b"}]'),
-        ("env: [A=b]", "env[0]", "where a mapping is expected", '{name: A, value: "b"}'),
-        ("connects: [{name: t}]", "connects[t]", "where text is expected", "write the name alone: t"),
-        ('replicas: "3"', "replicas", "'3' stands where a whole number", "remove the quotes: 3"),
+        ("command: python 'my actor.py'", "command", "expected a list", "[python, my actor.py]"),
+        ("command: sleep 5", "command", "expected a list", '[sleep, "5"]'),
+        ('command: "run {index} off"', "command", "expected a list", '[run, "{index}", "off"]'),
+        ("binds: [t]", "binds[0]", "expected a mapping, found 't'", "write {name: t}"),
+        ("binds: {t: 9999}", "binds", "expected a list, found a mapping", "[{name: t, port: 9999}]"),
+        ("env: {A: b}", "env", "expected a list, found a mapping", '[{name: A, value: "b"}]'),
+        ("env: [A=b]", "env[0]", "expected a mapping", '{name: A, value: "b"}'),
+        ("connects: [{name: t}]", "connects[t]", "expected text", "write the name alone: t"),
+        ('replicas: "3"', "replicas", "expected a whole number, found '3'", "remove the quotes: 3"),
         ("replicas: 1.5", "replicas", "the number 1.5", "write a whole number"),
         ("replicas: -1", "replicas", "-1 is too small", "at least 0"),
         ("replicas: 1000000", "replicas", "1000000 is too large", "at most 100000"),
-        ("tty: maybe", "tty", "'maybe' stands where true or false", "write true or false"),
+        ("tty: maybe", "tty", "expected true or false, found 'maybe'", "write true or false"),
         (
             "restart: {policy: always}",
             "restart.policy",
@@ -95,10 +95,10 @@ def test_a_problem_reads_as_place_path_message_and_fix(tmp_path: Path) -> None:
             "'Sometimes' is not",
             "Always, OnFailure or Never",
         ),
-        ("binds: [{name: 5}]", "binds[0].name", "the number 5", "write a name: lower-case letters"),
-        ("restart: OnFailure", "restart", "where a mapping is expected", "key: value"),
-        ("podPatch: text", "podPatch", "where a mapping is expected", "key: value"),
-        ("containerPatch: []", "containerPatch", "where a mapping is expected", "key: value"),
+        ("binds: [{name: 5}]", "binds[0].name", "the number 5", "write a name: lowercase letters"),
+        ("restart: OnFailure", "restart", "expected a mapping", "key: value"),
+        ("podPatch: text", "podPatch", "expected a mapping", "key: value"),
+        ("containerPatch: []", "containerPatch", "expected a mapping", "key: value"),
         ("resources: {limits: {cpu: 1.50}}", "resources.limits.cpu", "1.50 is not", 'quote it: "1.50"'),
         (
             "resources: {limits: {nvidia.com/gpu: 1.5}}",
@@ -110,15 +110,15 @@ def test_a_problem_reads_as_place_path_message_and_fix(tmp_path: Path) -> None:
         ("terminationGracePeriod: 30", "terminationGracePeriod", "number 30 is not a duration", "30s"),
         ("ports: []", "ports", "unknown key 'ports'", "write binds:"),
         ("volumes: []", "volumes", "unknown key 'volumes'", "volumes belongs under spec"),
-        ("xyzzy: 1", "xyzzy", "unknown key 'xyzzy'", "the keys here are name, image"),
+        ("xyzzy: 1", "xyzzy", "unknown key 'xyzzy'", "valid keys are name, image"),
         ("scale: {min: 1}", "scale.max", "max is missing", "add max: ..."),
         (
             "readinessProbe: {tcpSocket: {port: 1.5}}",
             "readinessProbe.tcpSocket.port",
-            "where a whole number or text is expected",
+            "expected a whole number or text",
             'quote it: "1.5"',
         ),
-        ("args: [!secret x]", "args[0]", "the tag !secret has no meaning", "remove it"),
+        ("args: [!secret x]", "args[0]", "unknown tag !secret", "remove it"),
     ],
 )
 def test_a_wrong_shape_says_what_to_write(
@@ -201,7 +201,7 @@ def test_names_of_misshapen_things_still_count_as_there(tmp_path: Path) -> None:
         ("apiVersion: callsheet.dev/v1alpha1\nmetadata: {name: rl}\n", "kind", "add kind: Experiment"),
         (HEADER.replace("v1alpha1", "v1"), "apiVersion", "write apiVersion: callsheet.dev/v1alpha1"),
         (HEADER.replace("Experiment", "Experimnt"), "kind", "write kind: Experiment"),
-        (HEADER.replace("Experiment", "Job"), "kind", "write kind: Experiment, or take the document out"),
+        (HEADER.replace("Experiment", "Job"), "kind", "write kind: Experiment, or remove the document"),
         (HEADER.replace("{name: rl}", "{nam: rl}"), "metadata.name", "did you mean name instead of nam?"),
         (HEADER.replace("metadata: {name: rl}\n", ""), "metadata", "add metadata: ..."),
     ],
@@ -214,12 +214,12 @@ def test_a_wrong_header_says_what_to_write(tmp_path: Path, header: str, path: st
 def test_another_kind_of_object_is_not_taken_apart(tmp_path: Path) -> None:
     header = "apiVersion: apps/v1\nkind: Deployment\n"
     (problem,) = problems(tmp_path, "spec: {template: {spec: {containers: []}}}", header=header)
-    assert problem.message == "this is of kind Deployment, not an experiment"
+    assert problem.message == "this document has kind Deployment, not Experiment"
 
 
 def test_a_problem_of_the_whole_file_has_no_path(tmp_path: Path) -> None:
     (problem,) = problems(tmp_path, "a: [\n", header="")
-    assert str(problem).startswith(f"{tmp_path}/x.yaml:2:1: a value is missing in brackets")
+    assert str(problem).startswith(f"{tmp_path}/x.yaml:2:1: a value is missing inside brackets")
 
 
 def test_a_document_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_a_status_and_a_clusters_metadata_are_no_mistakes(tmp_path: Path) -> Non
 def test_of_very_many_mistakes_the_first_are_shown(tmp_path: Path) -> None:
     found = problems(tmp_path, "spec:\n  roles:\n" + "  - {name: a, unknown: 1}\n" * 1_000)
     assert len(found) == 501
-    assert "there are 1,000 mistakes in this document" in found[0].message
+    assert "this document has 1,000 mistakes" in found[0].message
 
 
 SIGNS = st.sampled_from("{}[]:-\"'|?,&*!\n\t")

@@ -42,10 +42,10 @@ def test_a_valid_experiment_has_no_mistakes(made: Experiment) -> None:
         ("Actor", "write actor"),
         ("my_actor", "write my-actor"),
         ("actor-", "write actor"),
-        ("3d", "lower-case letters"),
+        ("3d", "lowercase letters"),
         ("actor\n", "write actor"),
-        ("", "lower-case letters"),
-        ("a" * 64, "write at most 63"),
+        ("", "lowercase letters"),
+        ("a" * 64, "use at most 63"),
     ],
 )
 def test_names_are_dns_labels(name: str, fix: str) -> None:
@@ -69,12 +69,12 @@ def test_a_role_with_the_experiment_fits_into_the_name_of_a_stateful_set() -> No
     assert check_experiment(experiment({"name": "r" * 32, "replicas": 100_000}, name="e" * 19)) == []
     problem = one({"name": "r" * 33}, name="e" * 19)
     assert problem.path == f"spec.roles[{'r' * 33}].name"
-    assert "has 53 characters; Kubernetes takes 52" in problem.message
+    assert "has 53 characters; Kubernetes allows 52" in problem.message
 
 
 def test_an_endpoint_with_the_experiment_fits_into_the_name_of_a_service() -> None:
     assert check_experiment(experiment({"name": "a", "binds": [{"name": "b" * 43}]}, name="e" * 19)) == []
-    assert "Kubernetes takes 63" in one({"name": "a", "binds": [{"name": "b" * 44}]}, name="e" * 19).message
+    assert "Kubernetes allows 63" in one({"name": "a", "binds": [{"name": "b" * 44}]}, name="e" * 19).message
 
 
 def test_an_experiments_name_that_leaves_no_room_is_one_mistake() -> None:
@@ -108,7 +108,7 @@ def test_an_experiments_name_that_leaves_no_room_is_one_mistake() -> None:
 def test_names_are_unique(made: Experiment, path: str) -> None:
     (problem,) = check_experiment(made)
     assert problem.path == path
-    assert "there already" in problem.message
+    assert "duplicate" in problem.message
 
 
 @pytest.mark.parametrize(
@@ -131,20 +131,19 @@ def test_names_are_unique(made: Experiment, path: str) -> None:
 def test_an_endpoint_is_bound_by_one_role(second: dict[str, Any], path: str) -> None:
     problem = one(LEARNER, second)
     assert problem.path == path
-    assert "bound by role 'learner' already" in problem.message
+    assert "already bound by role 'learner'" in problem.message
     assert "connects: [trajectories]" in problem.fix
 
 
 def test_an_endpoint_is_bound_once_in_a_container() -> None:
     assert (
-        one({"name": "a", "binds": [{"name": "t"}], "exposes": [{"name": "t"}]}).fix
-        == "remove one of the two"
+        one({"name": "a", "binds": [{"name": "t"}], "exposes": [{"name": "t"}]}).fix == "remove one of them"
     )
 
 
 @pytest.mark.parametrize("name", ["files", "mounts"])
 def test_an_endpoint_may_not_hide_files_and_mounts(name: str) -> None:
-    assert f"cannot be called '{name}'" in one({"name": "a", "binds": [{"name": name}]}).message
+    assert f"{name!r} is reserved" in one({"name": "a", "binds": [{"name": name}]}).message
 
 
 def test_every_connect_has_a_bind() -> None:
@@ -166,7 +165,7 @@ def test_ports_do_not_clash_inside_a_pod() -> None:
     ]
     problem = one({"name": "a", "containers": group})
     assert problem.path == "spec.roles[a].containers[sim].exposes[s].port"
-    assert problem.message == "port 80 is taken by the endpoint 'p' of the same replica"
+    assert problem.message == "port 80 is already used by the endpoint 'p' of the same replica"
 
 
 def test_ports_of_different_roles_do_not_clash() -> None:
@@ -177,7 +176,7 @@ def test_ports_of_different_roles_do_not_clash() -> None:
 def test_a_name_given_twice_is_a_mistake_where_it_stands_again() -> None:
     twice = one(LEARNER, {"name": "actor", "connects": ["trajectories", "trajectories"]})
     assert twice.path == "spec.roles[actor].connects[1]"
-    assert twice.message == "'trajectories' is there already, as number 1 of connects"
+    assert twice.message == "duplicate 'trajectories', first used as number 1 in connects"
     again = one({"name": "a"}, lifecycle={"success": ["a", "a"]})
     assert again.path == "spec.lifecycle.success[1]"
 
@@ -194,7 +193,7 @@ def test_without_any_endpoint_the_way_out_is_a_whole_sentence() -> None:
         ("{trajectores.addr}", "there is no 'trajectores'", "did you mean {trajectories.addr}?"),
         ("{trajectories.adr}", "there is no 'adr'", "did you mean {trajectories.addr}?"),
         ("{params.addr}", "neither binds nor connects to 'params'", "add params to its connects"),
-        ("{trajectories.bind}", "does not bind 'trajectories'", "write {trajectories.addr}"),
+        ("{trajectories.bind}", "does not bind 'trajectories'", "use {trajectories.addr}"),
         ("{files.confg.py}", "there is no 'confg.py'", "did you mean {files.config.py}?"),
         ("{mounts.data}", "there is no 'data'", "volumeMounts"),
         ("a\0b", "NUL", "remove it"),
@@ -277,7 +276,7 @@ def test_each_inline_field_beside_containers_is_a_mistake() -> None:
     }
     found = check_experiment(experiment(role))
     assert [p.path for p in found] == ["spec.roles[a].command", "spec.roles[a].tty"]
-    assert found[0].fix == "move it into the container that it is for: x, y"
+    assert found[0].fix == "move it into one of the containers: x, y"
 
 
 KEY = {"name": "s", "key": "k"}
@@ -286,9 +285,9 @@ KEY = {"name": "s", "key": "k"}
 @pytest.mark.parametrize(
     ("variable", "path", "message"),
     [
-        ({"name": "2X", "value": ""}, "env[2X].name", "not a variable's name"),
-        ({"name": "A=B", "value": ""}, "env[0].name", "not a variable's name"),
-        ({"name": "CALLSHEET_X", "value": ""}, "env[CALLSHEET_X].name", "belongs to the contract"),
+        ({"name": "2X", "value": ""}, "env[2X].name", "not a valid variable name"),
+        ({"name": "A=B", "value": ""}, "env[0].name", "not a valid variable name"),
+        ({"name": "CALLSHEET_X", "value": ""}, "env[CALLSHEET_X].name", "is reserved"),
         ({"name": "X"}, "env[X]", "has no value"),
         (
             {"name": "X", "value": "", "valueFrom": {"secretKeyRef": KEY}},
@@ -299,27 +298,27 @@ KEY = {"name": "s", "key": "k"}
         (
             {"name": "X", "valueFrom": {"secretKeyRef": KEY, "configMapKeyRef": KEY}},
             "env[X].valueFrom",
-            "exclude each other",
+            "cannot be combined",
         ),
         (
             {"name": "X", "valueFrom": {"secretKeyRef": {"name": "../x", "key": "k"}}},
             "env[X].valueFrom.secretKeyRef.name",
-            "'../x' cannot be the name",
+            "'../x' is not a valid name",
         ),
         (
             {"name": "X", "valueFrom": {"configMapKeyRef": {"name": "c", "key": ".."}}},
             "env[X].valueFrom.configMapKeyRef.key",
-            "'..' cannot be a key",
+            "'..' is not a valid key",
         ),
         (
             {"name": "X", "valueFrom": {"resourceFieldRef": {"resource": "cpu"}}},
             "env[X].valueFrom.resourceFieldRef.resource",
-            "'cpu' is no resource",
+            "'cpu' is not a container resource",
         ),
         (
             {"name": "X", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "0"}}},
             "env[X].valueFrom.resourceFieldRef.divisor",
-            "divided by 0",
+            "divisor cannot be 0",
         ),
         (
             {
@@ -345,8 +344,8 @@ def test_variables_of_the_experiment_are_checked_too() -> None:
     ("source", "message"),
     [
         ({}, "one of configMapRef, secretRef is missing"),
-        ({"secretRef": {"name": "s"}, "configMapRef": {"name": "c"}}, "exclude each other"),
-        ({"secretRef": {"name": "S"}}, "cannot be the name"),
+        ({"secretRef": {"name": "s"}, "configMapRef": {"name": "c"}}, "cannot be combined"),
+        ({"secretRef": {"name": "S"}}, "not a valid name"),
     ],
 )
 def test_env_from_has_one_source(source: dict[str, Any], message: str) -> None:
@@ -357,11 +356,11 @@ def test_env_from_has_one_source(source: dict[str, Any], message: str) -> None:
     ("volume", "message"),
     [
         ({}, "is missing"),
-        ({"emptyDir": {}, "hostPath": {"path": "/x"}}, "emptyDir and hostPath exclude each other"),
+        ({"emptyDir": {}, "hostPath": {"path": "/x"}}, "emptyDir and hostPath cannot be combined"),
         ({"hostPath": {"path": "x"}}, "not an absolute path"),
-        ({"secret": {"secretName": "../x"}}, "cannot be the name"),
-        ({"configMap": {"name": "X"}}, "cannot be the name"),
-        ({"persistentVolumeClaim": {"claimName": "a/b"}}, "cannot be the name"),
+        ({"secret": {"secretName": "../x"}}, "not a valid name"),
+        ({"configMap": {"name": "X"}}, "not a valid name"),
+        ({"persistentVolumeClaim": {"claimName": "a/b"}}, "not a valid name"),
     ],
 )
 def test_a_volume_has_one_kind(volume: dict[str, Any], message: str) -> None:
@@ -373,7 +372,7 @@ def test_a_volume_has_one_kind(volume: dict[str, Any], message: str) -> None:
     [
         ({"name": "scrach", "mountPath": "/x"}, "name", "there is no volume 'scrach'"),
         ({"name": "scratch", "mountPath": "x"}, "mountPath", "not an absolute path"),
-        ({"name": "scratch", "mountPath": "/x", "subPath": "../y"}, "subPath", "leads out of the volume"),
+        ({"name": "scratch", "mountPath": "/x", "subPath": "../y"}, "subPath", "points outside the volume"),
     ],
 )
 def test_a_mount_names_a_volume_and_an_absolute_path(mount: dict[str, Any], path: str, message: str) -> None:
@@ -386,14 +385,14 @@ def test_a_mount_names_a_volume_and_an_absolute_path(mount: dict[str, Any], path
 def test_two_volumes_are_not_mounted_at_one_path() -> None:
     mounts = [{"name": "v", "mountPath": "/x"}, {"name": "w", "mountPath": "/x"}]
     volumes = [{"name": "v", "emptyDir": {}}, {"name": "w", "emptyDir": {}}]
-    assert "mounted at '/x' already" in one({"name": "a", "volumeMounts": mounts}, volumes=volumes).message
+    assert "already mounted at '/x'" in one({"name": "a", "volumeMounts": mounts}, volumes=volumes).message
 
 
 @pytest.mark.parametrize(
     ("probe", "path", "message"),
     [
         ({}, "", "one of exec, httpGet, tcpSocket is missing"),
-        ({"exec": {"command": ["x"]}, "tcpSocket": {"port": 80}}, "", "exclude each other"),
+        ({"exec": {"command": ["x"]}, "tcpSocket": {"port": 80}}, "", "cannot be combined"),
         ({"httpGet": {"port": "trajectory"}}, ".httpGet.port", "binds no endpoint 'trajectory'"),
         ({"tcpSocket": {"port": 0}}, ".tcpSocket.port", "0 is not a port"),
     ],
@@ -415,7 +414,7 @@ def test_a_probe_may_name_an_endpoint() -> None:
 
 @pytest.mark.parametrize("name", ["a/b", "..", "", "a b", "x\n"])
 def test_a_files_name_has_no_folders(name: str) -> None:
-    assert "cannot be a file's name" in one({"name": "a"}, files={name: ""}).message
+    assert "not a valid file name" in one({"name": "a"}, files={name: ""}).message
 
 
 @pytest.mark.parametrize(
@@ -464,12 +463,12 @@ def test_a_request_is_not_more_than_its_limit() -> None:
 @pytest.mark.parametrize("key", ["", "a b", "-a", "x/y/z", "A/", "Upper.case/x", "k" * 64])
 def test_keys_of_labels_are_what_kubernetes_takes(key: str) -> None:
     for field in ("labels", "annotations", "nodeSelector"):
-        assert "as a key" in one({"name": "a", field: {key: "x"}}).message
+        assert "not a valid Kubernetes key" in one({"name": "a", field: {key: "x"}}).message
     for field in ("labels", "annotations"):
         assert one({"name": "a"}, metadata={field: {key: "x"}}).path.startswith(f"metadata.{field}")
 
 
 @pytest.mark.parametrize("value", ["a b", "-a", "v" * 64, "x/y"])
 def test_values_of_labels_are_what_kubernetes_takes(value: str) -> None:
-    assert "label's value" in one({"name": "a", "labels": {"k": value}}).message
+    assert "label value" in one({"name": "a", "labels": {"k": value}}).message
     assert check_experiment(experiment({"name": "a", "annotations": {"example.com/k": value}})) == []

@@ -1,4 +1,4 @@
-"""Reads experiments from files, folders and standard input, and reports every mistake of all of them at once."""
+"""Reads experiments from files, folders and standard input, and reports all their mistakes at once."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Loaded:
     """The folder that relative paths start from."""
     file: str
     text: str
-    """The document as YAML, changes from the command line included: what is kept with the run."""
+    """The document as YAML, with changes from the command line: it is stored with the run."""
     root: tree.Node = field(repr=False, compare=False)
 
     def placed(self, problem: Problem) -> Problem:
-        """A mistake that was found later, with its place in the file: that of its path, or of what is around it."""
+        """A problem that was found later, with its position in the file."""
         line, column, origin = tree.place(self.root, tree.locate(self.root, problem.path))
         return (
             problem if problem.file else replace(problem, file=origin or self.file, line=line, column=column)
@@ -42,7 +42,7 @@ class Loaded:
 
     @contextmanager
     def placing(self) -> Iterator[None]:
-        """Give the mistakes that are found inside their places."""
+        """Add positions to the problems that are raised inside."""
         try:
             yield
         except InvalidExperiment as error:
@@ -55,13 +55,13 @@ class _Source:
     base: Path
     data: bytes
     in_folder: bool = False
-    """Whether other files may lie beside the experiments."""
+    """Whether there may be files that are no experiments."""
 
 
 def load(paths: Sequence[str], *, sets: Sequence[str] = (), stdin: TextIO | None = None) -> list[Loaded]:
     """The experiments of files, folders and, for ``-``, standard input, in their order.
 
-    Raises `InvalidExperiment` with all mistakes, or `UserError` when there is nothing to read.
+    Raises `InvalidExperiment` with all mistakes, or `UserError` if there is nothing to read.
     """
     overrides = [parse_override(text) for text in sets]
     problems: list[Problem] = []
@@ -73,7 +73,7 @@ def load(paths: Sequence[str], *, sets: Sequence[str] = (), stdin: TextIO | None
     if not documents and not problems:
         raise UserError(
             f"there is no experiment in {', '.join(paths) or 'nothing'}",
-            fix="give a file with a document of kind: Experiment",
+            fix="pass a file that contains a document with kind: Experiment",
         )
     problems += _override([document for _, document in documents], overrides)
     everything = [(source, document, examine(document, source.file)) for source, document in documents]
@@ -97,7 +97,7 @@ def loaded_from_model(experiment: Experiment) -> Loaded:
 
 
 def examine(document: Document, file: str) -> ParsedExperiment:
-    """An experiment with all mistakes of its shape and its graph, none told twice."""
+    """An experiment with all mistakes, none reported twice."""
     parsed = parse_experiment(document, file)
     if parsed.experiment:
         document_info = DocumentInfo(parsed.names, frozenset(tree.dropped(parsed.root)))
@@ -105,7 +105,7 @@ def examine(document: Document, file: str) -> ParsedExperiment:
         parsed.problems += [parsed.problem(m.loc, m.message, m.fix, key=m.at_key) for m in mistakes]
     unique: dict[tuple[str, int, int, str], Problem] = {}
     for problem in parsed.problems:
-        # What an alias repeats is one mistake; without a place, the path tells two apart.
+        # What an alias repeats is one mistake; without a position, the path tells two apart.
         where = "" if problem.line else problem.path
         unique.setdefault((problem.file + where, problem.line, problem.column, problem.message), problem)
     parsed.problems = list(unique.values())
@@ -123,11 +123,11 @@ def _read(source: _Source) -> tuple[list[Document], list[Problem]]:
 
 
 def _override(documents: list[Document], overrides: list[Override]) -> list[Problem]:
-    """Change every document that has the place; a place that none has is a mistake."""
+    """Change every document that has the path; a path that none has is a mistake."""
     problems = []
     if overrides:
         for document in documents:
-            # What an alias shares is separate in a copy: one flag changes one place.
+            # A copy separates what an alias shares: one flag changes one place.
             document.root = tree.copy(document.root)
     for override in overrides:
         results = [apply(document.root, override) for document in documents]
@@ -146,13 +146,13 @@ def _same_names(everything: list[ParsedExperiment]) -> Iterator[Problem]:
         if other is not parsed:
             where = "the same file" if other.file == parsed.file else other.file
             message = f"there is another experiment {name.text!r} in {where}"
-            yield parsed.problem(("metadata", "name"), message, "rename one of the two")
+            yield parsed.problem(("metadata", "name"), message, "rename one of them")
 
 
 def _sources(path: str, stdin: TextIO | None) -> list[_Source]:
     if path == "-":
         if stdin is None:
-            raise UserError("there is no standard input to read", fix="give a file")
+            raise UserError("there is no standard input to read", fix="pass a file")
         binary = getattr(stdin, "buffer", None)
         data = binary.read(MAX_BYTES + 1) if binary else stdin.read(MAX_BYTES + 1).encode()
         return [_Source(STDIN, Path.cwd(), data)]
@@ -163,15 +163,17 @@ def _sources(path: str, stdin: TextIO | None) -> list[_Source]:
         inside = sorted(p for p in place.iterdir() if p.suffix in _SUFFIXES and p.is_file())
         if not inside:
             raise UserError(
-                f"the folder {path} holds no .yaml or .yml file", fix="give a file, or another folder"
+                f"the folder {path} contains no .yaml or .yml file", fix="pass a file, or another folder"
             )
         return [_file(p, str(p), in_folder=True) for p in inside]
     except FileNotFoundError:
         raise UserError(f"there is no file {path}", fix=_nearby(place)) from None
     except PermissionError as error:
-        raise UserError(f"{error.filename or path} may not be read", fix="change its permissions") from None
+        raise UserError(
+            f"no permission to read {error.filename or path}", fix="check its permissions"
+        ) from None
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}", fix="give another file") from None
+        raise UserError(f"cannot read {path}: {error.strerror}", fix="pass another file") from None
 
 
 def _file(place: Path, shown: str, *, in_folder: bool = False) -> _Source:
@@ -180,11 +182,11 @@ def _file(place: Path, shown: str, *, in_folder: bool = False) -> _Source:
 
 
 def _nearby(place: Path) -> str:
-    """The experiment files that lie where one was looked for."""
+    """The experiment files in the same folder."""
     folder = place.parent
     names = sorted(p.name for p in folder.iterdir() if p.suffix in _SUFFIXES) if folder.is_dir() else []
     return (
-        f"there is {', '.join(names[:5])}"
+        f"use one of: {', '.join(names[:5])}"
         if names
-        else "check the path; callsheet init writes a first experiment"
+        else "check the path, or create a first experiment with callsheet init"
     )

@@ -65,7 +65,7 @@ def parse(text: str, endpoints: Collection[str]) -> Template:
 
 
 def _is_ours(head: str, tail: str, endpoints: Collection[str]) -> bool:
-    """Whether ``{head.tail}`` is a placeholder, rightly spelt or not."""
+    """Whether ``{head.tail}`` is a placeholder, perhaps misspelled."""
     if not tail:
         return head in contract.WORDS or bool(nearest(head, contract.WORDS, cutoff=_MISSPELLED))
     if head in contract.RESERVED_ENDPOINTS or head in endpoints or tail in contract.ENDPOINT_WORDS:
@@ -79,7 +79,7 @@ def _is_ours(head: str, tail: str, endpoints: Collection[str]) -> bool:
 def mistake(
     placeholder: Placeholder, endpoints: Collection[str], files: Collection[str], mounts: Collection[str]
 ) -> tuple[str, str]:
-    """What is wrong with a placeholder and how to mend it; two empty strings when it is right."""
+    """What is wrong with a placeholder and how to fix it; two empty strings if nothing is."""
     literal = f"write {{{placeholder}}} for a literal {placeholder}"
     if not placeholder.tail:
         wrong = placeholder.head not in contract.WORDS

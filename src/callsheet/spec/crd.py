@@ -1,7 +1,7 @@
 """The custom resource that lets `kubectl apply` take an experiment file: made from the models, so that it never lags.
 
-The API server fills in defaults, prunes nothing that is ours, and refuses by itself what it can: types, patterns, duplicate
-names and the rules of `crd_rules`. What needs more than CEL (words in braces, files) is left to `callsheet validate`.
+The API server fills in defaults and rejects what it can: wrong types, patterns, duplicate names and what `crd_rules`
+forbids. What needs more than CEL (placeholders, files) is left to `callsheet validate`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ PLURAL = "experiments"
 Node = dict[str, Any]
 
 _COLUMNS = (
-    ("Phase", "string", ".status.phase", "Where the run is in its life."),
-    ("Ready", "string", ".status.ready", "Replicas that are ready, of those wanted."),
+    ("Phase", "string", ".status.phase", "Phase of the run."),
+    ("Ready", "string", ".status.ready", "Ready replicas, of those wanted."),
     ("Steps", "integer", ".status.steps", "Environment steps so far."),
-    ("Return", "number", ".status.return", "The newest mean return."),
-    ("Age", "date", ".metadata.creationTimestamp", "Time since it was made."),
+    ("Return", "number", ".status.return", "The latest mean return."),
+    ("Age", "date", ".metadata.creationTimestamp", "Time since it was created."),
 )
 PHASES = ("Pending", "Starting", "Running", "Suspended", "Stopping", "Succeeded", "Failed", "Stopped")
 
@@ -108,34 +108,34 @@ def _status() -> Node:
     """The schema of `status`; only the operator writes it."""
     return {
         "type": "object",
-        "description": "What became of it; written by the operator.",
+        "description": "State of the run, written by the operator.",
         "properties": {
-            "observedGeneration": _whole("The generation of the object that this status is about."),
-            "run": _text("The id of the run."),
-            "phase": _text("Where the run is in its life.", enum=list(PHASES)),
-            "reason": _text("Why it is there, in one sentence."),
+            "observedGeneration": _whole("The generation of the object that this status describes."),
+            "run": _text("The run's id."),
+            "phase": _text("Phase of the run.", enum=list(PHASES)),
+            "reason": _text("Why the run is in this phase, in one sentence."),
             "exitCode": {"type": "integer", "format": "int32", "description": "The run's exit code."},
-            "ready": _text("Replicas that are ready, of those wanted: `3/4`."),
+            "ready": _text("Ready replicas, of those wanted: `3/4`."),
             "restarts": _whole("Restarts after failures so far."),
             "steps": _whole("Environment steps so far."),
-            "return": {"type": "number", "description": "The newest mean return."},
+            "return": {"type": "number", "description": "The latest mean return."},
             "started": _text("When the run began.", format="date-time"),
             "finished": _text("When the run ended.", format="date-time"),
             "exposed": {
                 "type": "object",
                 "additionalProperties": {"type": "string"},
-                "description": "Where people reach each exposed endpoint.",
+                "description": "Address of each exposed endpoint.",
             },
             "roles": {
                 "type": "array",
-                "description": "The replicas of each role, counted.",
+                "description": "Replica counts of each role.",
                 "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["name"],
                 "items": _role_status(),
             },
             "conditions": {
                 "type": "array",
-                "description": "Kubernetes' own form of the same, for tools that wait for it.",
+                "description": "The same as Kubernetes conditions, for tools that wait for them.",
                 "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["type"],
                 "items": _condition(),
@@ -147,14 +147,14 @@ def _status() -> Node:
 def _role_status() -> Node:
     return {
         "type": "object",
-        "description": "The replicas of one role, counted.",
+        "description": "Replica counts of one role.",
         "required": ["name"],
         "properties": {
             "name": _text("The role's name."),
-            "wanted": _whole("Replicas that should be there."),
+            "wanted": _whole("Replicas that should run."),
             "ready": _whole("Replicas that are ready."),
-            "succeeded": _whole("Replicas that ended with 0."),
-            "failed": _whole("Replicas that failed for good."),
+            "succeeded": _whole("Replicas that exited with 0."),
+            "failed": _whole("Replicas that failed and are not restarted."),
             "restarts": _whole("Restarts after failures so far."),
         },
     }
@@ -168,7 +168,7 @@ def _condition() -> Node:
         "properties": {
             "type": _text("Which aspect: `Ready`, `Finished`."),
             "status": _text("Whether it holds.", enum=["True", "False", "Unknown"]),
-            "observedGeneration": _whole("The generation of the object that this is about."),
+            "observedGeneration": _whole("The generation of the object that this condition describes."),
             "lastTransitionTime": _text("When it last changed.", format="date-time"),
             "reason": _text("One word for tools."),
             "message": _text("One sentence for people."),

@@ -1,7 +1,7 @@
-"""What the API server refuses by itself: bounds, patterns, and rules in CEL that say what `callsheet validate` says.
+"""What the API server rejects: bounds, patterns, and rules in CEL that match those of `callsheet validate`.
 
-The server estimates each rule's cost from the largest object that the schema allows, and takes none that could cost too
-much. So lists have a largest size here that files on a laptop do not have; the sizes are generous and stand in one table.
+The server estimates each rule's cost from the largest object that the schema allows, and accepts no expensive rule. So
+lists have a maximum size here that files on a laptop do not have; the sizes are generous and listed in one table.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _list(node: Node, key: str, by: str = "") -> Node:
 
 def _one_of(node: Node, names: list[str]) -> None:
     count = " + ".join(f"(has(self.{name}) ? 1 : 0)" for name in names)
-    _rule(node, f"{count} == 1", f"exactly one of {', '.join(names)} is needed")
+    _rule(node, f"{count} == 1", f"set exactly one of {', '.join(names)}")
 
 
 def _named(node: Node, *path: str, pattern: str = _OBJECT_NAME, longest: int = 253) -> None:
@@ -91,7 +91,7 @@ def _experiment(root: Node) -> None:
     _rule(
         root,
         f"self.spec.roles.all(r, {name} + 1 + size(r.name) <= {LONGEST_ROLE_OBJECT})",
-        f"<experiment>-<role> may have {LONGEST_ROLE_OBJECT} characters in all: shorten one of the names",
+        f"<experiment>-<role> may have at most {LONGEST_ROLE_OBJECT} characters: shorten one of the names",
     )
     fits = {
         owner: " && ".join(_all(owner, key, f"{name} + 1 + size({key[0]}.name) <= 63") for key in _ENDPOINTS)
@@ -100,7 +100,7 @@ def _experiment(root: Node) -> None:
     _rule(
         root,
         f"self.spec.roles.all(r, {fits['r']} && {_all('r', 'containers', fits['c'])})",
-        "<experiment>-<endpoint> may have 63 characters in all: shorten one of the names",
+        "<experiment>-<endpoint> may have at most 63 characters: shorten one of the names",
     )
 
 
@@ -114,7 +114,7 @@ def _spec(spec: Node) -> None:
     _rule(
         files,
         f"self.all(name, size(name) <= 253 && name.matches(r'{_KEY}') && name != '.' && name != '..')",
-        "a file's name has letters, digits, '.', '_' and '-' alone; no folders",
+        "a file name may contain only letters, digits, '.', '_' and '-', and no folders",
     )
     _part(spec, "storage")["pattern"] = _STORAGE
     _wiring(spec)
@@ -124,7 +124,7 @@ def _spec(spec: Node) -> None:
     _rule(
         spec,
         f"{names}.all(names, self.roles.all(r, {known['r']} && {_all('r', 'containers', known['c'])}))",
-        "a volumeMount names a volume that is not under spec.volumes",
+        "a volumeMount refers to a volume that is not in spec.volumes",
     )
 
 
@@ -164,7 +164,7 @@ def _wiring(spec: Node) -> None:
     _rule(
         spec,
         named.format(f"lone.all(l, {once}) && groups.all(h, h.all(l, {once}))"),
-        "an endpoint is bound twice: rename one, or let one connect to the other",
+        "an endpoint is bound twice: rename one, or connect to the other",
     )
 
 
@@ -192,10 +192,10 @@ def _role(role: Node) -> None:
     _rule(
         role,
         "!has(self.scale) || (self.scale.min <= self.replicas && self.replicas <= self.scale.max)",
-        "replicas is outside of scale",
+        "replicas is outside scale",
         "replicas",
     )
-    message = "a port is taken by another endpoint of the same replica"
+    message = "a port is already used by another endpoint of the same replica"
     _rule(role, f"[{_ports('self')}].all(l, l.all(p, l.indexOf(p) == l.lastIndexOf(p)))", message)
     _rule(
         role,
@@ -213,7 +213,7 @@ def _role(role: Node) -> None:
         _rule(
             role,
             f"!has(self.containers) || size(self.containers) == 0 || !({given})",
-            f"{key} stands beside containers, and belongs to one of them",
+            f"{key} cannot be set next to containers: move it into one of them",
             key,
         )
     for key in ("labels", "nodeSelector", "annotations"):
@@ -228,7 +228,7 @@ def _tags(node: Node, *, values: bool) -> None:
     _rule(
         node,
         f"self.all(key, size(key) <= 317 && key.matches(r'{_TAG}'))",
-        "Kubernetes does not take this key",
+        "this is not a valid Kubernetes key",
     )
 
 
@@ -236,7 +236,7 @@ def _container(owner: Node) -> None:
     for key in _ENDPOINTS:
         endpoint = _list(owner, key, by="name")
         reserved = " && ".join(f"self.name != '{name}'" for name in contract.RESERVED_ENDPOINTS)
-        _rule(endpoint, reserved, "this name means something else in braces: choose another")
+        _rule(endpoint, reserved, "this name is reserved for placeholders: choose another")
     _list(owner, "connects")
     _variables(owner)
     source = _list(owner, "envFrom")
@@ -251,7 +251,7 @@ def _container(owner: Node) -> None:
     _rule(
         _part(mount, "subPath"),
         "self != '..' && !self.startsWith('../') && !self.endsWith('/..') && !self.contains('/../')",
-        "subPath leads out of the volume: write a relative path without '..'",
+        "subPath points outside the volume: use a relative path without '..'",
     )
     _resources(_part(owner, "resources"))
     _probe(owner)
@@ -263,12 +263,10 @@ def _variables(owner: Node) -> None:
     _rule(
         variable,
         f"!self.name.startsWith('{contract.PREFIX}')",
-        f"names that begin with {contract.PREFIX} belong to the contract with the process",
+        f"names that start with {contract.PREFIX} are reserved",
         "name",
     )
-    _rule(
-        variable, "has(self.value) != has(self.valueFrom)", "one of value and valueFrom is needed, not both"
-    )
+    _rule(variable, "has(self.value) != has(self.valueFrom)", "set either value or valueFrom")
     source = _part(variable, "valueFrom")
     _one_of(source, list(keys(EnvSource)))
     for ref in ("secretKeyRef", "configMapKeyRef"):
@@ -295,13 +293,13 @@ def _resources(node: Node) -> None:
         _rule(
             amounts,
             f"!('{gpu}' in self) || quantity(string(self['{gpu}'])).isInteger()",
-            "GPUs come whole: write 1, 2, ...",
+            "GPUs come in whole numbers: write 1, 2, ...",
         )
     _rule(
         node,
         "!has(self.requests) || !has(self.limits) || self.requests.all(name, !(name in self.limits) ||"
         " quantity(string(self.requests[name])).compareTo(quantity(string(self.limits[name]))) <= 0)",
-        "a request is more than its limit: lower it, or raise the limit",
+        "a request exceeds its limit: lower it, or raise the limit",
         "requests",
     )
 
@@ -322,6 +320,6 @@ def _probe(owner: Node) -> None:
             owner,
             f"!has(self.readinessProbe) || !has(self.readinessProbe.{action}) || type({port}) == int"
             f" || string({port}) in {_names('self')}",
-            "the probe's port names no endpoint that this container binds",
+            "the probe's port is not an endpoint that this container binds",
             "readinessProbe",
         )

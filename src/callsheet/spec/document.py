@@ -1,7 +1,7 @@
-"""Turns a YAML document into an experiment and finds every mistake of shape on the way.
+"""Turns a YAML document into an experiment and finds every wrong shape on the way.
 
-A document with mistakes still yields an experiment where possible: each offending piece is taken out, the
-smallest that will do, so that the checks of the graph can look at the rest in the same pass.
+A document with mistakes still yields an experiment if possible: each wrong value is removed, as little as will do, so that
+the rest can be checked in the same pass.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from callsheet.spec.yaml_reader import Document
 from callsheet.spec.yaml_tree import Loc, MappingNode, Node, ScalarNode, SequenceNode
 
 MAX_MISTAKES = 500
-"""Nobody reads more at once, and looking for what each was meant to be takes time."""
+"""Nobody reads more at once, and finding a suggestion for each takes time."""
 
 
 @dataclass(frozen=True, slots=True)
 class MentionedNames:
-    """Every name that the document mentions, rightly placed or not: none of them is unknown."""
+    """Every name that the document mentions, in the right place or not: none of them is unknown."""
 
     roles: frozenset[str] = frozenset()
     endpoints: frozenset[str] = frozenset()
@@ -35,31 +35,31 @@ class MentionedNames:
 
 @dataclass(slots=True)
 class ParsedExperiment:
-    """What a document gave."""
+    """An experiment parsed from a document, with all mistakes found so far."""
 
     root: Node
-    """The tree behind the experiment, without the pieces that are wrong."""
+    """The tree behind the experiment, without what is wrong."""
     file: str
     problems: list[Problem] = field(default_factory=list)
     experiment: Experiment | None = None
-    """None when nothing could be made of it."""
+    """None if the document is too far from one."""
     names: MentionedNames = MentionedNames()
 
     def problem(self, loc: Loc, message: str, fix: str, *, key: bool = False) -> Problem:
-        """A problem at a loc of the tree."""
+        """A problem at a location of the tree."""
         line, column, origin = tree.place(self.root, loc, key=key)
         return Problem(tree.path(self.root, loc), message, fix, origin or self.file, line, column)
 
 
 def parse_experiment(document: Document, file: str) -> ParsedExperiment:
-    """Make an experiment of a document, with all its mistakes of shape."""
+    """Parse a document, collecting every wrong shape."""
     parsed = ParsedExperiment(
         tree.copy(document.root), file, [replace(flaw, file=file) for flaw in document.flaws]
     )
     root = parsed.root
     if not isinstance(root, MappingNode):
         found = "a list" if isinstance(root, SequenceNode) else repr(root.text)
-        fix = f"begin with apiVersion: {contract.API_VERSION} and kind: {contract.KIND}"
+        fix = f"start with apiVersion: {contract.API_VERSION} and kind: {contract.KIND}"
         parsed.problems.append(parsed.problem((), f"an experiment is a mapping, not {found}", fix))
         return parsed
     if root.broken:
@@ -73,7 +73,7 @@ def parse_experiment(document: Document, file: str) -> ParsedExperiment:
 
 
 def is_experiment(root: Node) -> bool:
-    """Whether a document among others in a folder is meant as an experiment."""
+    """Whether a document in a folder is meant to be an experiment."""
     if not isinstance(root, MappingNode):
         return False
     version, kind = root.get("apiVersion"), root.get("kind")
@@ -83,12 +83,12 @@ def is_experiment(root: Node) -> bool:
 
 
 def _check_header(parsed: ParsedExperiment, root: MappingNode) -> bool:
-    """Look at apiVersion and kind; False when this is something else altogether."""
+    """Check apiVersion and kind; False if this is something else altogether."""
     kind = root.get("kind")
     if isinstance(kind, ScalarNode) and kind.text and not nearest(kind.text, [contract.KIND]):
-        fix = f"write kind: {contract.KIND}, or take the document out"
+        fix = f"write kind: {contract.KIND}, or remove the document"
         parsed.problems.append(
-            parsed.problem(("kind",), f"this is of kind {kind.text}, not an experiment", fix)
+            parsed.problem(("kind",), f"this document has kind {kind.text}, not {contract.KIND}", fix)
         )
         return False
     for key, wanted in (("apiVersion", contract.API_VERSION), ("kind", contract.KIND)):
@@ -105,7 +105,7 @@ def _check_header(parsed: ParsedExperiment, root: MappingNode) -> bool:
 
 
 def _validate(parsed: ParsedExperiment) -> None:
-    """Validate, report what is wrong, take it out, and go on until an experiment is left."""
+    """Validate, report what is wrong and remove it, until an experiment is left."""
     reported = False
     while True:
         try:
@@ -124,12 +124,10 @@ def _validate(parsed: ParsedExperiment) -> None:
             ]
             reported = True
         if len(errors) > MAX_MISTAKES:
-            message = (
-                f"there are {len(errors):,} mistakes in this document, and the first {MAX_MISTAKES} are shown"
-            )
-            parsed.problems.append(parsed.problem((), message, "mend these first"))
+            message = f"this document has {len(errors):,} mistakes; the first {MAX_MISTAKES} are shown"
+            parsed.problems.append(parsed.problem((), message, "fix these first"))
             return
-        if not _take_out(parsed.root, found):
+        if not _remove(parsed.root, found):
             return
 
 
@@ -146,14 +144,14 @@ def _drop_nulls(root: Node, errors: list[ErrorDetails]) -> bool:
     return bool(nulls)
 
 
-def _take_out(root: Node, found: list[ShapeMistake]) -> bool:
-    """Remove what the mistakes are about; False when nothing is left to remove."""
-    changed = [_stand_in(root, f.loc) for f in found if f.missing]
-    doomed = [f.loc for f in found if not f.missing]
-    # What lacks something other than a name goes as a whole.
-    doomed += [f.loc[:-1] for f in found if f.missing and f.loc[-1] not in ("name", "metadata")]
+def _remove(root: Node, found: list[ShapeMistake]) -> bool:
+    """Remove what is wrong; False if nothing is left to remove."""
+    changed = [_invent(root, f.loc) for f in found if f.missing]
+    wrong = [f.loc for f in found if not f.missing]
+    # What lacks more than a name is removed as a whole.
+    wrong += [f.loc[:-1] for f in found if f.missing and f.loc[-1] not in ("name", "metadata")]
     # The last first, so that positions in lists stay right; parts before the whole.
-    changed += [tree.drop(root, loc) for loc in sorted(set(doomed), key=_order, reverse=True)]
+    changed += [tree.drop(root, loc) for loc in sorted(set(wrong), key=_order, reverse=True)]
     return any(changed)
 
 
@@ -161,8 +159,8 @@ def _order(loc: Loc) -> tuple[tuple[int, str], ...]:
     return tuple((step, "") if isinstance(step, int) else (-1, step) for step in loc)
 
 
-def _stand_in(root: Node, loc: Loc) -> bool:
-    """Give a name to what has none, so that the rest of it can be checked."""
+def _invent(root: Node, loc: Loc) -> bool:
+    """Invent a name for what has none, so that the rest of it can be checked."""
     parent = tree.find(root, loc[:-1])
     if not isinstance(parent, MappingNode):
         return False
@@ -195,7 +193,7 @@ def _names(root: MappingNode) -> MentionedNames:
 
 
 def _mentioned(node: Node | None) -> list[str]:
-    """What can be meant as a name in a list of named things, however it was written."""
+    """What may be a name in a list of named things, however it was written."""
     if isinstance(node, ScalarNode):
         return [node.text]
     if isinstance(node, MappingNode):
@@ -205,7 +203,7 @@ def _mentioned(node: Node | None) -> list[str]:
         name = item.get("name") if isinstance(item, MappingNode) else item
         found += _mentioned(name)
         if isinstance(item, MappingNode) and name is None:
-            # The name may stand under a misspelled key, or be the key.
+            # The name may be the value of a misspelled key, or the key itself.
             values = [entry.value for entry in item.entries.values()]
             found += [*item.entries, *(value.text for value in values if isinstance(value, ScalarNode))]
     return found

@@ -23,7 +23,7 @@ from callsheet.spec.model import FreeMapping, Model
 from callsheet.spec.quantity import Duration
 
 LABEL_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
-LABEL_RULE = "lower-case letters, digits and hyphens, a letter first, no hyphen last"
+LABEL_RULE = "lowercase letters, digits and hyphens, starting with a letter and not ending with a hyphen"
 LONGEST_LABEL = 63
 LONGEST_ROLE_OBJECT = 52
 """Of `<experiment>-<role>`: Kubernetes adds eleven characters to a StatefulSet's name for a label. Since a role has at
@@ -32,23 +32,23 @@ _LABEL = {"pattern": LABEL_PATTERN, "maxLength": LONGEST_LABEL}
 
 Count = Annotated[int, Field(ge=0, le=100_000)]
 Label = Annotated[str, Field(json_schema_extra=_LABEL)]
-"""A DNS label. `validate` checks it beside the graph, so that one bad name does not hide other mistakes."""
+"""A DNS label. `validate` checks it together with the graph, so that one bad name does not hide other mistakes."""
 
 
 class Bind(Model):
     """A named port that a container listens on."""
 
     name: Label
-    """The endpoint's name, unique in the experiment; a DNS label. Others write it under `connects`."""
+    """The endpoint's name, a DNS label that is unique in the experiment. Others list it under `connects`."""
     port: Port | None = None
-    """The port; without one, the same port is chosen on every backend."""
+    """The port. If omitted, one is chosen, the same on every backend."""
 
 
 class Expose(Bind):
-    """A named port that people outside the experiment reach, such as a web page."""
+    """A named port for people outside the experiment, such as a web page."""
 
     type: Literal["PortForward", "NodePort", "LoadBalancer", "Ingress"] = "PortForward"
-    """How it is reached on Kubernetes. On a laptop it is always the replica's own loopback address."""
+    """How to reach it on Kubernetes. On a laptop it is always at the replica's own loopback address."""
     host: str | None = None
     """Host name of the Ingress."""
 
@@ -57,89 +57,89 @@ class Scale(Model):
     """The bounds of an elastic role."""
 
     min: Count
-    """Fewest replicas."""
+    """Minimum number of replicas."""
     max: Count
-    """Most replicas."""
+    """Maximum number of replicas."""
 
 
 class Restart(Model):
     """What happens when a replica's main container ends."""
 
     policy: Literal["Always", "OnFailure", "Never"] = "OnFailure"
-    """`OnFailure` starts it again after a non-zero exit; `Always` after every exit; `Never` not at all."""
+    """`OnFailure` restarts it after a non-zero exit, `Always` after every exit, `Never` not at all."""
     limit: Count = 10
-    """How often one replica may be started again after a failure before it counts as failed."""
+    """How many restarts after failures a replica may use before it counts as failed."""
 
 
 class Workdir(Model):
-    """The user's code."""
+    """Your code."""
 
     path: str = "."
-    """The folder, relative to the experiment file. The working directory on a laptop; carried along to a cluster."""
+    """The folder, relative to the experiment file. It is the working directory on a laptop, and copied to a cluster."""
     exclude: list[str] = []
-    """Patterns, as in .gitignore, of what is not carried along. Unused on a laptop."""
+    """Patterns, as in .gitignore, of files that are not copied to a cluster. Unused on a laptop."""
 
 
 class Lifecycle(Model):
-    """When the run ends, and what remains of it."""
+    """When the run ends, and what happens then."""
 
     success: list[str] = []
-    """The run has succeeded when every replica of each of these roles ended with 0; the rest is then stopped.
-    When empty: all roles whose restart policy is not `Always`."""
+    """Roles that must succeed: once all their replicas have exited with 0, the run has succeeded and the rest is stopped.
+    If omitted, every role whose restart policy is not `Always` must succeed."""
     max_restarts: Count | None = None
-    """How many restarts after failures the whole run may use before it fails; unlimited when absent."""
+    """How many restarts after failures the whole run may use before it fails. Unlimited if omitted."""
     ttl_after_finished: Duration | None = None
-    """Delete the objects this long after the end. Kubernetes only: on a laptop `callsheet delete` does it."""
+    """Delete the objects this long after the run has ended. Kubernetes only; on a laptop use `callsheet delete`."""
     deadline: Duration | None = None
-    """The run fails when it takes longer than this."""
+    """The run fails if it takes longer than this."""
     suspend: bool = False
-    """Create nothing until this becomes false. Kubernetes only."""
+    """Create no pods until this becomes false. Kubernetes only."""
     clean_pods: Literal["Running", "All", "None"] = "Running"
-    """Which pods are deleted at the end. Kubernetes only."""
+    """Which pods are deleted when the run ends. Kubernetes only."""
 
 
 class ContainerFields(Model):
-    """What a container takes, whether it stands in a group or is its role's only one."""
+    """The fields of a container, in a group or as the only one of its role."""
 
     image: str | None = None
-    """Container image; the experiment's `image` when absent. Kubernetes only."""
+    """Container image (default: the experiment's `image`). Kubernetes only."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
-    """When the image is pulled. Kubernetes only."""
+    """When to pull the image. Kubernetes only."""
     command: list[str] = []
-    """Program and first arguments. `{index}`, `{endpoint.addr}` and the other words are filled in."""
+    """Program and first arguments. Placeholders such as `{index}` and `{endpoint.addr}` are filled in."""
     args: list[str] = []
-    """More arguments, after `command`; the same words are filled in."""
+    """More arguments, after `command`, with the same placeholders."""
     env: list[EnvVar] = []
-    """Environment variables; they win over the experiment's."""
+    """Environment variables. They override the experiment's."""
     env_from: list[EnvFromSource] = []
-    """Secrets and ConfigMaps whose keys all become variables; `env` wins over them."""
+    """Secrets and ConfigMaps whose keys all become variables. `env` overrides them."""
     binds: list[Bind] = []
-    """The endpoints that this container listens on."""
+    """Endpoints that this container listens on."""
     connects: list[Label] = []
-    """Names of the endpoints that this container talks to."""
+    """Names of the endpoints that this container connects to."""
     exposes: list[Expose] = []
-    """Endpoints for people outside the experiment; other roles may connect to them too."""
+    """Endpoints for people outside the experiment. Other roles may connect to them too."""
     resources: ResourceRequirements = ResourceRequirements()
     """CPU, memory and devices."""
     volume_mounts: list[VolumeMount] = []
-    """Volumes that this container sees."""
+    """Volumes that this container mounts."""
     readiness_probe: Probe | None = None
-    """How to tell that the container is ready. Without one: its bound ports listen, or, with none, it is alive."""
+    """How to tell that the container is ready. If omitted, it is ready when its ports listen or, without ports, when it runs."""
     security_context: FreeMapping | None = None
-    """Kubernetes' security context of the container. Kubernetes only."""
+    """Security context of the container. Kubernetes only."""
     stdin: bool = False
     """Keep standard input open. Kubernetes only."""
     tty: bool = False
-    """Give it a terminal. Kubernetes only."""
+    """Allocate a terminal. Kubernetes only."""
     container_patch: FreeMapping = {}
-    """Raw Kubernetes, merged into the container last. Kubernetes only."""
+    """Any Kubernetes fields, merged into the container last. Kubernetes only."""
 
 
 class Container(ContainerFields):
-    """One process of a group. The first is the main one: when it ends, the replica has ended."""
+    """One process of a group. The first is the main one: when it exits, the replica has ended."""
 
     name: Label
-    """The container's name, unique in its role; a DNS label."""
+    """The container's name, a DNS label that is unique in its role."""
 
     @property
     def bound(self) -> list[Bind]:
@@ -148,28 +148,28 @@ class Container(ContainerFields):
 
 
 class Role(ContainerFields):
-    """A kind of process. It has one container, given inline, or a group under `containers`."""
+    """A kind of process: one container, given inline, or a group of them under `containers`."""
 
     name: Label
-    """The role's name, unique in the experiment; a DNS label."""
+    """The role's name, a DNS label that is unique in the experiment."""
     replicas: Count = 1
-    """How many members the role has."""
+    """Number of replicas."""
     scale: Scale | None = None
-    """Makes the role elastic: `replicas` may change within these bounds while it runs."""
+    """Makes the role elastic: its size may change within these bounds while it runs."""
     restart: Restart = Restart()
     """What happens when a replica ends."""
     containers: list[Container] = []
-    """A group: containers that share network and memory. Each takes what a one-container role takes inline."""
+    """A group of containers that share network and memory. Each has the fields that a one-container role has inline."""
     termination_grace_period: Duration = "30s"
     """Time between SIGTERM and SIGKILL."""
     node_selector: dict[str, str] = {}
-    """Labels that a node must have. Kubernetes only."""
+    """Labels that a node must have to run the pods. Kubernetes only."""
     tolerations: list[Toleration] = []
-    """Taints that the pods may live with. Kubernetes only."""
+    """Taints that the pods tolerate. Kubernetes only."""
     affinity: FreeMapping | None = None
-    """Kubernetes' affinity rules. Kubernetes only."""
+    """Affinity rules of the pods. Kubernetes only."""
     priority_class_name: str | None = None
-    """Priority of the pods. Kubernetes only."""
+    """Priority class of the pods. Kubernetes only."""
     image_pull_secrets: list[LocalObjectReference] = []
     """Secrets for private registries. Kubernetes only."""
     service_account_name: str | None = None
@@ -179,7 +179,7 @@ class Role(ContainerFields):
     annotations: dict[str, str] = {}
     """Annotations of the pods. Kubernetes only."""
     pod_patch: FreeMapping = {}
-    """Raw Kubernetes, merged into the pod last: nothing is out of reach. Kubernetes only."""
+    """Any Kubernetes fields, merged into the pod last. Kubernetes only."""
 
     @property
     def group(self) -> tuple[Container, ...]:
@@ -195,44 +195,44 @@ class Role(ContainerFields):
 
     @property
     def most(self) -> int:
-        """The largest number of replicas that the role may have."""
+        """The largest number of replicas that the role can have."""
         return max(self.replicas, self.scale.max if self.scale else 0)
 
 
 class ExperimentSpec(Model):
-    """What the experiment is made of."""
+    """What the experiment consists of."""
 
     image: str | None = None
-    """Default image of every container. Needed on Kubernetes only."""
+    """Default image of all containers. Kubernetes only."""
     workdir: Workdir = Workdir()
-    """The user's code."""
+    """Your code."""
     storage: str | None = None
-    """Where results go: `s3://bucket/prefix`, `gs://...`, `az://...`, `file:///folder`, `pvc://claim/path`.
-    Without it: the folder `runs/` on a laptop, nothing on Kubernetes."""
+    """Where to write results: `s3://bucket/prefix`, `gs://...`, `az://...`, `file:///folder` or `pvc://claim/path`.
+    If omitted: the folder `runs/` on a laptop, nowhere on Kubernetes."""
     encryption: bool = True
-    """Whether the data plane encrypts what crosses the network, and admits the run's own processes alone. `false` is for
-    networks that nobody else can reach."""
+    """Whether the data plane encrypts traffic and admits only processes of the same run. Set `false` only on networks that
+    nobody else can reach."""
     env: list[EnvVar] = []
-    """Environment variables of every container; a container's own win."""
+    """Environment variables of all containers. A container's own override them."""
     files: dict[str, str] = {}
-    """Small files given to every container; the path of `config.py` is `{files.config.py}`."""
+    """Small files for all containers. `{files.config.py}` is the path of `config.py`."""
     volumes: list[Volume] = []
-    """Volumes that containers mount by name."""
+    """Volumes that containers can mount by name."""
     roles: Annotated[list[Role], Field(min_length=1)]
     """The roles."""
     lifecycle: Lifecycle = Lifecycle()
-    """When the run ends, and what remains of it."""
+    """When the run ends, and what happens then."""
 
 
 class Metadata(Model):
-    """The object's name and labels. Keys that a cluster fills in are accepted and dropped."""
+    """The object's name and labels. Keys that a cluster adds are accepted and ignored."""
 
     model_config = ConfigDict(extra="ignore", alias_generator=to_camel)
 
     name: Label
-    """The experiment's name; a DNS label."""
+    """The experiment's name, a DNS label."""
     namespace: str | None = None
-    """Kubernetes namespace; the context's when absent. Unused on a laptop."""
+    """Kubernetes namespace (default: that of the current context). Unused on a laptop."""
     labels: dict[str, str] = {}
     """Labels of the object."""
     annotations: dict[str, str] = {}
@@ -249,12 +249,12 @@ class Experiment(Model):
     metadata: Metadata
     """Name and labels."""
     spec: ExperimentSpec
-    """What it is made of."""
+    """What it consists of."""
 
     @model_validator(mode="before")
     @classmethod
     def _drop_status(cls, data: Any) -> Any:
-        """A file read back from a cluster carries a status; it says nothing about what to run."""
+        """A file read back from a cluster has a status; it says nothing about what to run."""
         if isinstance(data, dict) and "status" in data:
             return {key: value for key, value in data.items() if key != "status"}
         return data

@@ -1,7 +1,7 @@
 """The parts of an experiment whose shape is Kubernetes' own: environment sources, volumes, probes, tolerations.
 
-The local backend acts on what has a meaning on one machine (`docs/reference/local-backend.md` says what); the
-rest is carried, checked and shown.
+The local backend uses what makes sense on one machine (see `docs/reference/local-backend.md`); the rest is checked and
+kept.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class KeyRef(Model):
     key: str
     """The key inside it."""
     optional: bool = False
-    """When true, a missing key leaves the variable unset instead of being an error."""
+    """If true, a missing key is no error and leaves the variable unset."""
 
 
 class FieldRef(Model):
     """A field of the replica's pod."""
 
     field_path: str
-    """For example `metadata.name`, `metadata.namespace`, `status.podIP`, `spec.nodeName`, `metadata.labels['x']`."""
+    """For example `metadata.name`, `metadata.namespace`, `status.podIP`, `spec.nodeName` or `metadata.labels['x']`."""
     api_version: str = "v1"
     """Version of the pod's schema that the path refers to."""
 
@@ -43,13 +43,13 @@ class ResourceFieldRef(Model):
     resource: str
     """For example `limits.cpu` or `requests.memory`."""
     container_name: str | None = None
-    """The container; the one that declares the variable when absent."""
+    """The container (default: the one that declares the variable)."""
     divisor: Quantity = "1"
-    """The unit of the result, rounded up: `1Mi` gives memory in MiB."""
+    """Unit of the result, which is rounded up: `1Mi` gives memory in MiB."""
 
 
 class EnvSource(Model):
-    """Where a variable's value comes from. Exactly one of the fields is given."""
+    """Where the value of a variable comes from. Set exactly one of the fields."""
 
     secret_key_ref: KeyRef | None = None
     """A key of a Secret."""
@@ -62,30 +62,30 @@ class EnvSource(Model):
 
 
 class EnvVar(Model):
-    """One environment variable: `value`, or `valueFrom`."""
+    """An environment variable with either `value` or `valueFrom`."""
 
     name: str
-    """Name of the variable. Names that begin with `CALLSHEET_` are the contract's own."""
+    """Name of the variable. Names that start with `CALLSHEET_` are reserved."""
     value: str | None = None
-    """The value; `{index}`, `{endpoint.addr}` and the other words are filled in. Numbers need quotes."""
+    """The value. Placeholders such as `{index}` and `{endpoint.addr}` are filled in. Quote numbers."""
     value_from: EnvSource | None = None
-    """Take the value from a Secret, a ConfigMap, or the pod itself."""
+    """Read the value from a Secret, a ConfigMap or the pod itself."""
 
 
 class SourceRef(Model):
-    """A Secret or a ConfigMap as a whole."""
+    """A whole Secret or ConfigMap."""
 
     name: str
     """Its name."""
     optional: bool = False
-    """When true, it may be missing."""
+    """If true, it may be missing."""
 
 
 class EnvFromSource(Model):
-    """Every key of a Secret or a ConfigMap as an environment variable."""
+    """All keys of a Secret or a ConfigMap as environment variables."""
 
     prefix: str = ""
-    """Put before each key."""
+    """Prefix for the names of the variables."""
     config_map_ref: SourceRef | None = None
     """The ConfigMap to read."""
     secret_ref: SourceRef | None = None
@@ -93,77 +93,77 @@ class EnvFromSource(Model):
 
 
 class ResourceRequirements(Model):
-    """What a container asks for and what it may use at most."""
+    """Resource requests and limits of a container."""
 
     requests: dict[str, Quantity] = {}
-    """What the scheduler sets aside: `cpu`, `memory`, `ephemeral-storage`, or a device. Not enforced on a laptop."""
+    """What the scheduler reserves: `cpu`, `memory`, `ephemeral-storage` or a device. Not enforced on a laptop."""
     limits: dict[str, Quantity] = {}
-    """The most it may use. `nvidia.com/gpu: n` hands out GPUs on both backends; the others act on Kubernetes only."""
+    """What it may use at most. `nvidia.com/gpu: n` assigns GPUs on both backends; the others work on Kubernetes only."""
 
 
 class ExecAction(Model):
-    """A command that answers with its exit code."""
+    """A command whose exit code is the answer."""
 
     command: list[str]
-    """Run in the container with its environment; 0 means yes."""
+    """Runs in the container with its environment; exit code 0 means success."""
 
 
 class HTTPGetAction(Model):
-    """An HTTP request that succeeds with a status from 200 to 399."""
+    """An HTTP request. A status from 200 to 399 means success."""
 
     path: str = "/"
-    """Path to ask for."""
+    """Path to request."""
     port: int | str
     """Port number, or the name of one of the container's endpoints."""
     host: str | None = None
-    """Host to connect to; the replica's own address when absent."""
+    """Host to connect to (default: the replica's own address)."""
     scheme: Literal["HTTP", "HTTPS"] = "HTTP"
-    """Protocol. Certificates are not checked."""
+    """Protocol. Certificates are not verified."""
 
 
 class TCPSocketAction(Model):
-    """A connection that can be opened."""
+    """A TCP connection. Opening it means success."""
 
     port: int | str
     """Port number, or the name of one of the container's endpoints."""
     host: str | None = None
-    """Host to connect to; the replica's own address when absent."""
+    """Host to connect to (default: the replica's own address)."""
 
 
 class Probe(Model):
-    """A question that decides whether a container is ready. Exactly one of `exec`, `httpGet`, `tcpSocket`."""
+    """A check that decides whether a container is ready. Set exactly one of `exec`, `httpGet` and `tcpSocket`."""
 
     exec: ExecAction | None = None
     """Run a command."""
     http_get: HTTPGetAction | None = None
-    """Ask over HTTP."""
+    """Send an HTTP request."""
     tcp_socket: TCPSocketAction | None = None
-    """Open a connection."""
+    """Open a TCP connection."""
     initial_delay_seconds: Annotated[int, Field(ge=0)] = 0
-    """Wait this long after the start before the first question."""
+    """Seconds from the start to the first check."""
     period_seconds: Annotated[int, Field(ge=1)] = 10
-    """Time between two questions. On a laptop the first ones come faster, until the container is ready once."""
+    """Seconds between two checks. On a laptop they are more frequent until the container is ready for the first time."""
     timeout_seconds: Annotated[int, Field(ge=1)] = 1
-    """An answer that takes longer is a no."""
+    """Seconds after which a check counts as failed."""
     success_threshold: Annotated[int, Field(ge=1)] = 1
-    """How many yeses in a row make it ready."""
+    """How many checks in a row must succeed for the container to be ready."""
     failure_threshold: Annotated[int, Field(ge=1)] = 3
-    """How many noes in a row make it unready again."""
+    """How many checks in a row must fail for the container to be unready again."""
 
 
 class Toleration(Model):
-    """A taint that the replica's pod may live with."""
+    """A taint that the replica's pod tolerates."""
 
     key: str | None = None
-    """The taint's key; every key when absent (with `operator: Exists`)."""
+    """The taint's key. If omitted (with `operator: Exists`), every key."""
     operator: Literal["Exists", "Equal"] = "Equal"
     """`Equal` compares the value; `Exists` does not."""
     value: str | None = None
     """The taint's value."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """The taint's effect; every effect when absent."""
+    """The taint's effect. If omitted, every effect."""
     toleration_seconds: int | None = None
-    """How long a `NoExecute` taint is tolerated; for ever when absent."""
+    """How many seconds a `NoExecute` taint is tolerated. If omitted, forever."""
 
 
 class LocalObjectReference(Model):
@@ -174,25 +174,25 @@ class LocalObjectReference(Model):
 
 
 class EmptyDirVolume(Model):
-    """A folder that lives as long as the replica."""
+    """An empty folder that exists as long as the replica."""
 
     medium: Literal["", "Memory"] = ""
     """`Memory` keeps it in RAM."""
     size_limit: Quantity | None = None
-    """The most it may hold; not enforced on a laptop."""
+    """Maximum size. Not enforced on a laptop."""
 
 
 class HostPathVolume(Model):
-    """A path of the machine itself."""
+    """A path on the machine itself."""
 
     path: str
     """Absolute path on the node."""
     type: str = ""
-    """What must be there: `Directory`, `DirectoryOrCreate`, `File`, ... ; nothing is checked when empty."""
+    """What must be there: `Directory`, `DirectoryOrCreate`, `File`, ... If empty, nothing is checked."""
 
 
 class KeyToPath(Model):
-    """Under which path one key appears."""
+    """The path of one key's file."""
 
     key: str
     """The key."""
@@ -203,29 +203,29 @@ class KeyToPath(Model):
 
 
 class SecretVolume(Model):
-    """A Secret's keys as files. On a laptop: the folder `.callsheet/secrets/NAME` itself."""
+    """The keys of a Secret as files. On a laptop: the folder `.callsheet/secrets/NAME`."""
 
     secret_name: str
     """Name of the Secret."""
     items: list[KeyToPath] = []
-    """Only these keys; all when empty."""
+    """Only these keys. If empty, all of them."""
     default_mode: int | None = None
     """Permission bits of the files."""
     optional: bool = False
-    """When true, it may be missing."""
+    """If true, it may be missing."""
 
 
 class ConfigMapVolume(Model):
-    """A ConfigMap's keys as files. On a laptop: the folder `.callsheet/configmaps/NAME` itself."""
+    """The keys of a ConfigMap as files. On a laptop: the folder `.callsheet/configmaps/NAME`."""
 
     name: str
     """Name of the ConfigMap."""
     items: list[KeyToPath] = []
-    """Only these keys; all when empty."""
+    """Only these keys. If empty, all of them."""
     default_mode: int | None = None
     """Permission bits of the files."""
     optional: bool = False
-    """When true, it may be missing."""
+    """If true, it may be missing."""
 
 
 class ClaimVolume(Model):
@@ -238,12 +238,12 @@ class ClaimVolume(Model):
 
 
 class NFSVolume(Model):
-    """A folder of an NFS server. Kubernetes only."""
+    """A folder on an NFS server. Kubernetes only."""
 
     server: str
     """Host of the server."""
     path: str
-    """Path that the server exports."""
+    """Exported path on the server."""
     read_only: bool = False
     """Mount it read-only."""
 
@@ -252,37 +252,37 @@ class Volume(Model):
     """A named volume of exactly one kind."""
 
     name: str
-    """The name that `volumeMounts` refer to; `{mounts.NAME}` is its path inside a container."""
+    """The name that `volumeMounts` refer to. `{mounts.NAME}` is its path inside a container."""
     empty_dir: EmptyDirVolume | None = None
-    """A folder that lives as long as the replica."""
+    """An empty folder that exists as long as the replica."""
     host_path: HostPathVolume | None = None
-    """A path of the machine."""
+    """A path on the machine."""
     secret: SecretVolume | None = None
     """A Secret."""
     config_map: ConfigMapVolume | None = None
     """A ConfigMap."""
     persistent_volume_claim: ClaimVolume | None = None
-    """A claim."""
+    """A PersistentVolumeClaim."""
     nfs: NFSVolume | None = None
     """An NFS folder."""
     projected: FreeMapping | None = None
-    """Several sources in one folder. Kubernetes only."""
+    """Several sources combined in one folder. Kubernetes only."""
     downward_api: Annotated[FreeMapping | None, Field(alias="downwardAPI")] = None
-    """The pod's fields as files. Kubernetes only."""
+    """Fields of the pod as files. Kubernetes only."""
     ephemeral: FreeMapping | None = None
-    """A claim made for the pod. Kubernetes only."""
+    """A claim that is created for the pod. Kubernetes only."""
     csi: FreeMapping | None = None
-    """A storage driver's volume. Kubernetes only."""
+    """A volume of a storage driver. Kubernetes only."""
 
 
 class VolumeMount(Model):
-    """Where a container sees a volume."""
+    """Where a container mounts a volume."""
 
     name: str
     """Name of the volume."""
     mount_path: str
-    """Absolute path inside the container. A laptop cannot mount: use `{mounts.NAME}`, which is right on both."""
+    """Absolute path inside the container. Nothing can be mounted on a laptop: use `{mounts.NAME}`, which works on both."""
     sub_path: str = ""
-    """A folder inside the volume instead of its root."""
+    """Mount this folder of the volume instead of its root."""
     read_only: bool = False
     """Mount it read-only. Not enforced on a laptop."""

@@ -1,6 +1,6 @@
 """Changes a document from the command line: ``--set roles.actor.replicas=8``.
 
-The change is made in the tree, so that a mistake in it is found by the same checks and shown as the flag's.
+The tree is changed, so that the same checks find a mistake in the value and report it for the flag.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def parse_override(text: str) -> Override:
         raise UserError(f"{flag} is not path=value", fix="write, for example, --set roles.actor.replicas=8")
     if steps[0] == "spec":
         raise UserError(
-            f"{flag} begins with spec",
-            fix=f"paths begin below it: --set {text.removeprefix('spec').lstrip('.')}",
+            f"{flag} starts with spec",
+            fix=f"leave spec out: --set {text.removeprefix('spec').lstrip('.')}",
         )
     documents, problems = read(value)
     if problems or len(documents) > 1 or any(document.flaws for document in documents):
         said = [*problems, *(flaw for document in documents for flaw in document.flaws)]
         why = f": {said[0].message}" if said else ""
         raise UserError(
-            f"the value of {flag} cannot be read{why}", fix="write one YAML value; quote it for the shell"
+            f"the value of {flag} cannot be read{why}", fix="write one YAML value, quoted for the shell"
         )
     node: Node = documents[0].root if documents else ScalarNode(value=None, text="")
     return Override(flag, steps, _marked(node, flag))
@@ -61,7 +61,7 @@ def _steps(path: str) -> tuple[str, ...]:
 
 
 def _marked(node: Node, flag: str) -> Node:
-    """The same tree, standing in the flag rather than in a file."""
+    """The same tree, with the flag as its position."""
     node = copy(node)
     for _, piece in walk(node):
         piece.line, piece.column, piece.origin = 0, 0, flag
@@ -72,7 +72,7 @@ def _marked(node: Node, flag: str) -> Node:
 
 
 def apply(root: Node, override: Override) -> Problem | None:
-    """Change the tree; the problem, when the path leads nowhere."""
+    """Change the tree; returns the problem if the path leads nowhere."""
     node: Node | None = root
     path = ""
     for step in ("spec", *override.steps[:-1]):
@@ -89,11 +89,11 @@ def apply(root: Node, override: Override) -> Problem | None:
         if found is not None:
             node.items[found] = override.value
             return None
-    return _nowhere(node, last, path, override.flag)
+    return _no_such_step(node, last, path, override.flag)
 
 
 def _below(node: Node | None, step: str, path: str, flag: str) -> tuple[Node | None, Problem | None]:
-    """One step down, making what is not there yet."""
+    """One step down, creating what is missing."""
     if isinstance(node, MappingNode):
         present = node.get(step)
         if present is None or (isinstance(present, ScalarNode) and present.value is None):
@@ -102,7 +102,7 @@ def _below(node: Node | None, step: str, path: str, flag: str) -> tuple[Node | N
     found = _find(node, step) if isinstance(node, SequenceNode) else None
     if isinstance(node, SequenceNode) and found is not None:
         return node.items[found], None
-    return None, _nowhere(node, step, path, flag)
+    return None, _no_such_step(node, step, path, flag)
 
 
 def _find(node: SequenceNode, step: str) -> int | None:
@@ -113,11 +113,11 @@ def _find(node: SequenceNode, step: str) -> int | None:
     return int(step) if step.isdecimal() and int(step) < len(node.items) else None
 
 
-def _nowhere(node: Node | None, step: str, path: str, flag: str) -> Problem:
+def _no_such_step(node: Node | None, step: str, path: str, flag: str) -> Problem:
     if not isinstance(node, SequenceNode):
-        return Problem(path, f"there is a single value here, and no {step!r} in it", "shorten the path", flag)
+        return Problem(path, f"this is a single value and has no {step!r}", "shorten the path", flag)
     known = [name for name in map(_name, node.items) if name]
-    fix = f"write one of {', '.join(known)}" if known else f"write a number below {len(node.items)}"
+    fix = f"use one of {', '.join(known)}" if known else f"write a number below {len(node.items)}"
     return Problem(path, f"there is no {step!r} here", did_you_mean(step, known, fix), flag)
 
 

@@ -1,4 +1,4 @@
-"""Says what pydantic found wrong in the words of the file: what stands there, and what to write instead."""
+"""Turns pydantic's errors into messages about the file: what is there, and what to write instead."""
 
 from __future__ import annotations
 
@@ -37,30 +37,30 @@ _INSTEAD = {
     "livenessProbe": "put it in containerPatch",
     "initContainers": "put them in podPatch",
 }
-"""Keys that people know from elsewhere."""
+"""Keys that people know from other tools."""
 _PLAIN = re.compile(r"(?!-( |$))[A-Za-z0-9_./+-][A-Za-z0-9_./+=-]*([ :][A-Za-z0-9_./+=-]+)*")
 """What needs no quotes in a YAML list, unless it reads as a number or a boolean."""
 _LABELED = ("metadata", "roles", "containers", "binds", "exposes", "volumes")
-"""What has a DNS label for its name."""
+"""Whose names are DNS labels."""
 _HOMES = {"ExperimentSpec": "spec", "Lifecycle": "spec.lifecycle", "Metadata": "metadata", "Role": "the role"}
-"""Where a key that is right elsewhere may belong, by model."""
+"""Where a misplaced key may belong, by model."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeMistake:
-    """One mistake of shape."""
+    """A value of the wrong shape, an unknown key or a missing one."""
 
     loc: Loc
-    """Of the wrong piece; of the key that is not there when `missing`."""
+    """Location of the wrong value, or of the key if that is missing."""
     message: str
-    """Empty when another finding says it already."""
+    """Empty if another mistake says the same."""
     fix: str = ""
     at_key: bool = False
     missing: bool = False
 
 
 def shape_mistakes(root: Node, errors: Iterable[ErrorDetails]) -> list[ShapeMistake]:
-    """One finding for each wrong piece; pydantic reports a union's members one by one."""
+    """One mistake for each wrong value; pydantic reports a union's members one by one."""
     by_place: dict[Loc, list[ErrorDetails]] = {}
     for error in errors:
         loc = tree.existing(root, error["loc"])
@@ -77,7 +77,7 @@ def shape_mistakes(root: Node, errors: Iterable[ErrorDetails]) -> list[ShapeMist
 
 
 def near_key(loc: Loc) -> str:
-    """The key that an unknown one was probably meant to be; empty when none is near."""
+    """The key that an unknown one was probably meant to be; empty if none is near."""
     model = model_at(loc[:-1])
     return nearest(str(loc[-1]), keys(model), cutoff=0.7) if model else ""
 
@@ -104,7 +104,7 @@ def _shape_mistake(root: Node, loc: Loc, errors: list[ErrorDetails]) -> ShapeMis
     if kind == "less_than_equal":
         return ShapeMistake(loc, f"{shown} is too large", f"write at most {context['le']}")
     if kind == "too_short":
-        return ShapeMistake(loc, f"{loc[-1]} is empty", "give at least one")
+        return ShapeMistake(loc, f"{loc[-1]} is empty", "add at least one")
     fix = str(context.get("fix", ""))
     if kind == "quantity" and isinstance(node, ScalarNode) and isinstance(node.value, float):
         fix = instead_of_float(str(loc[-1]), node.text)
@@ -114,7 +114,7 @@ def _shape_mistake(root: Node, loc: Loc, errors: list[ErrorDetails]) -> ShapeMis
 
 
 def _reworded(message: str, node: ScalarNode) -> str:
-    """pydantic shows the value that YAML made; people look for what they wrote."""
+    """pydantic shows the parsed value; people look for what they wrote."""
     return re.sub(r"^.*? is not ", lambda _: f"{_shown(node)} is not ", message)
 
 
@@ -138,7 +138,7 @@ def _meant(loc: Loc) -> str:
     if near := near_key(loc):
         return f"did you mean {near}?"
     model = model_at(loc[:-1])
-    return f"the keys here are {', '.join(keys(model) if model else ())}"
+    return f"valid keys are {', '.join(keys(model) if model else ())}"
 
 
 def _wrong_choice(shown: str, choices: list[str]) -> tuple[str, str]:
@@ -150,7 +150,7 @@ def _wrong_choice(shown: str, choices: list[str]) -> tuple[str, str]:
 
 def _wrong_type(loc: Loc, node: Node, expected: list[str]) -> tuple[str, str]:
     wanted = " or ".join(expected)
-    message = f"{_shown(node)} stands where {wanted} is expected"
+    message = f"expected {wanted}, found {_shown(node)}"
     if "text" in expected:
         return _not_text(loc, node, message)
     if wanted == "a list":
@@ -194,17 +194,17 @@ def _not_text(loc: Loc, node: Node, message: str) -> tuple[str, str]:
             f"YAML reads an unquoted {written} as a mapping, but text is expected",
             f'write "{written}" in quotes',
         )
-    return message, "write text; put it in quotes when it has braces or brackets"
+    return message, "write text; quote it if it contains braces or brackets"
 
 
 def _is_label(loc: Loc) -> bool:
-    """Whether quotes alone may not do: a name here must be a DNS label too."""
+    """Whether the value is a name that must be a DNS label."""
     inside = [step for step in loc[:-1] if isinstance(step, str)][-1:]
     return loc[-1] == "name" and inside != [] and inside[0] in _LABELED
 
 
 def _as_written(node: MappingNode) -> str:
-    """A small mapping as it probably stands in the file."""
+    """A small mapping as it was probably written."""
     values = {key: entry.value for key, entry in node.entries.items()}
     if all(isinstance(value, ScalarNode) and not value.text for value in values.values()):
         return "{" + ", ".join(values) + "}"
@@ -231,7 +231,7 @@ def _as_list(key: str, node: Node) -> str:
             return f'write a list: [{{name: {first}, value: "{value}"}}]'
         if key in ("roles", "containers", "volumes"):
             return f"write a list whose items have a name: - name: {first}"
-    return "write a list: each item on a line that begins with '- '"
+    return "write a list: each item on its own line, starting with '- '"
 
 
 def _words(text: str) -> list[str]:
@@ -242,7 +242,7 @@ def _words(text: str) -> list[str]:
 
 
 def _quoted(word: str) -> str:
-    """A word as it can be pasted into a YAML list and stay text."""
+    """A word that stays text when pasted into a YAML list."""
     safe = _PLAIN.fullmatch(word) and isinstance(resolve_plain(word), str)
     return word if safe else json.dumps(word, ensure_ascii=False)
 

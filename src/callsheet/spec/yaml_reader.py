@@ -1,4 +1,4 @@
-"""Reads YAML from people we do not know into trees with places: strict, bounded, and without running anything.
+"""Reads YAML from untrusted sources into trees with positions: strict, bounded, and without running anything.
 
 The tree is built from libyaml's events by hand, because PyYAML's own composer recurses, expands aliases without
 limit and lets the last of two equal keys win in silence.
@@ -52,20 +52,20 @@ class Document:
     root: Node
     text: str
     flaws: list[Problem]
-    """Mistakes of writing: the same key twice, a mapping as a key, an unknown tag."""
+    """Duplicate keys, mappings as keys, unknown tags."""
 
 
 @dataclass(slots=True)
 class _Frame:
-    """A list or mapping whose end has not come yet."""
+    """A list or mapping that is still open."""
 
     node: SequenceNode | MappingNode
     anchor: str | None
     before: int
-    """How many nodes had been counted when it began."""
+    """How many nodes had been counted when it started."""
     height: int = 1
     key: ScalarNode | None = None
-    """A mapping's key whose value has not come yet."""
+    """A key that still waits for its value."""
     merges: list[Node] = field(default_factory=list)
 
 
@@ -87,10 +87,10 @@ class _Flaw:
 
 
 def decode(data: bytes) -> str:
-    """Bytes of a file as text; raises `Unreadable` when they are too many or not UTF-8."""
+    """Bytes of a file as text; raises `Unreadable` if they are too many or not UTF-8."""
     if len(data) > MAX_BYTES:
         raise Unreadable(
-            "this is larger than 2 MiB, the most an experiment file may have",
+            "this file is larger than 2 MiB, the limit for an experiment",
             "keep data out of the file: put it in the working directory, in storage or in a volume",
             1,
             1,
@@ -107,7 +107,7 @@ def decode(data: bytes) -> str:
     if bad:
         line, column = _position(text, bad.start())
         raise Unreadable(
-            f"the character U+{ord(bad[0]):04X} cannot stand in a YAML file",
+            f"YAML does not allow the character U+{ord(bad[0]):04X}",
             'remove it, or write it as an escape in double quotes, such as "\\0"',
             line,
             column,
@@ -120,7 +120,7 @@ def _position(text: str, index: int) -> tuple[int, int]:
 
 
 def read(text: str) -> tuple[list[Document], list[Problem]]:
-    """The documents of a text, empty ones left out, and the problem that made reading stop, if any."""
+    """The documents of a text, without empty ones, and the problem that stopped reading, if any."""
     documents: list[Document] = []
     try:
         documents.extend(_documents(text))
@@ -186,7 +186,7 @@ class _Builder:
             self._stack.append(_Frame(made, event.anchor, self._count - 1))
 
     def problems(self) -> list[Problem]:
-        """The flaws with their paths, which are known only when the tree is complete."""
+        """The flaws with their paths, which are known once the tree is complete."""
         if not self._flaws or self.root is None:
             return []
         locs: dict[int, Loc] = {}
@@ -201,26 +201,29 @@ class _Builder:
         self._count += size
         if self._count > MAX_NODES:
             raise Unreadable(
-                f"this has more than {MAX_NODES:,} values (aliases count as often as they are used)",
+                f"this document has more than {MAX_NODES:,} values (aliases count each time they are used)",
                 "an experiment is far smaller: look for an alias that repeats others",
                 line,
                 column,
             )
         if len(self._stack) + height > MAX_DEPTH:
             raise Unreadable(
-                f"this is nested more than {MAX_DEPTH} levels deep", "write it flatter", line, column
+                f"this document is nested more than {MAX_DEPTH} levels deep", "flatten it", line, column
             )
 
     def _alias(self, name: str, line: int, column: int) -> None:
         if any(frame.anchor == name for frame in self._stack):
             raise Unreadable(
-                f"*{name} stands inside &{name} itself", "an alias cannot contain itself", line, column
+                f"*{name} is inside &{name}: an alias cannot contain itself",
+                "use another anchor",
+                line,
+                column,
             )
         anchor = self._anchors.get(name)
         if anchor is None:
             raise Unreadable(
-                f"*{name} refers to an anchor that is not there",
-                f'write &{name} at the value it means, or quote it when it is text: "*{name}"',
+                f"there is no anchor for the alias *{name}",
+                f'add &{name} to the value it refers to, or quote it if it is text: "*{name}"',
                 line,
                 column,
             )
@@ -245,7 +248,7 @@ class _Builder:
             return
         node.broken = True
         shown = tag.replace(_TAG, "!!")
-        self._flaws.append(_Flaw(node, "", f"the tag {shown} has no meaning here", "remove it", line, column))
+        self._flaws.append(_Flaw(node, "", f"unknown tag {shown}", "remove it", line, column))
 
     def _add(self, node: Node, height: int) -> None:
         if not self._stack:
@@ -263,16 +266,12 @@ class _Builder:
             frame.key = None
 
     def _key(self, owner: MappingNode, node: Node) -> ScalarNode:
-        """The key of the next value. A mapping with a list or mapping for a key is useless as a whole."""
+        """The key of the next value. A mapping whose key is a list or a mapping is useless as a whole."""
         if isinstance(node, ScalarNode):
             return node
         kind = "mapping" if isinstance(node, MappingNode) else "list"
         inner = ", ".join(node.entries) if isinstance(node, MappingNode) else ""
-        fix = (
-            f'if this is meant as text, quote it: "{{{{{inner}}}}}"'
-            if inner
-            else "if this is meant as text, quote it"
-        )
+        fix = f'if this is text, quote it: "{{{{{inner}}}}}"' if inner else "if this is text, quote it"
         owner.broken = True
         self._flaws.append(_Flaw(owner, "", f"a {kind} cannot be a key", fix, owner.line, owner.column))
         return ScalarNode(node.line, node.column, value="", text="", plain=False)
@@ -290,8 +289,8 @@ class _Builder:
         elif name not in owner.entries:
             owner.entries[name] = MappingEntry(value, key.line, key.column)
         elif not owner.broken:
-            message = f"the key {name!r} stands here and in line {owner.entries[name].line}"
-            self._flaws.append(_Flaw(owner, name, message, "keep one of the two", key.line, key.column))
+            message = f"duplicate key {name!r}, first used in line {owner.entries[name].line}"
+            self._flaws.append(_Flaw(owner, name, message, "keep one of them", key.line, key.column))
 
     def _close(self) -> None:
         frame = self._stack.pop()
@@ -306,7 +305,7 @@ class _Builder:
     def _merge(self, owner: MappingNode, value: Node) -> None:
         for source in value.items if isinstance(value, SequenceNode) else [value]:
             if not isinstance(source, MappingNode):
-                fix = "write << with an alias of a mapping, or a list of such"
+                fix = "use << with an alias of a mapping, or with a list of them"
                 self._flaws.append(_Flaw(owner, "<<", "<< needs a mapping", fix, source.line, source.column))
                 continue
             for key, entry in source.entries.items():

@@ -1,4 +1,4 @@
-"""Checks the parts of Kubernetes' shape: variables, volumes, mounts, probes, resources, files and storage."""
+"""Checks single fields: variables, volumes, mounts, probes, resources, files and storage."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _PROBES = ("exec", "http_get", "tcp_socket")
 
 
 def check_fields(context: CheckContext) -> Iterator[Mistake]:
-    """Everything inside the spec that is neither a name nor a wire."""
+    """Everything in the spec that is neither a name nor wiring."""
     spec = context.experiment.spec
     yield from _storage(spec.storage)
     for name in spec.files:
         if not _FILE.fullmatch(name) or name in (".", ".."):
             yield Mistake(
                 ("spec", "files", name),
-                f"{name!r} cannot be a file's name here",
-                "write letters, digits, '.', '_' and '-' alone; no folders",
+                f"{name!r} is not a valid file name here",
+                "use only letters, digits, '.', '_' and '-', and no folders",
                 at_key=True,
             )
     for index, volume in enumerate(spec.volumes):
@@ -58,11 +58,11 @@ def _container(context: CheckContext, placed: PlacedContainer) -> Iterator[Mista
 def exactly_one(
     context: CheckContext, loc: Loc, part: BaseModel, fields: tuple[str, ...]
 ) -> Iterator[Mistake]:
-    """One of several keys must be there; what was taken out for its shape counts as there."""
+    """Exactly one of several keys must be set; what was dropped for its shape counts as set."""
     aliases = {name: type(part).model_fields[name].alias or name for name in fields}
     given = [alias for name, alias in aliases.items() if getattr(part, name) is not None]
     if len(given) > 1:
-        yield Mistake(loc, f"{' and '.join(given)} exclude each other", "keep one of them")
+        yield Mistake(loc, f"{' and '.join(given)} cannot be combined", "keep one of them")
     elif not given and not context.document.dropped_in(loc):
         yield Mistake(loc, f"one of {', '.join(aliases.values())} is missing", "add one of them")
 
@@ -81,8 +81,8 @@ def _storage(storage: str | None) -> Iterator[Mistake]:
     if scheme not in STORAGE_SCHEMES or not rest:
         fix = f"write {forms}"
         if storage.startswith(("/", ".", "~")):
-            fix = "write file:/// and an absolute path for a folder of this machine"
-        yield Mistake(("spec", "storage"), f"{storage!r} is no place for results", fix)
+            fix = "for a folder on this machine, write file:/// and its absolute path"
+        yield Mistake(("spec", "storage"), f"{storage!r} is not a storage URL", fix)
     elif scheme == "file" and not rest.startswith("/"):
         yield Mistake(("spec", "storage"), f"{storage!r} has no absolute path", f"write file:///{rest}")
     elif scheme != "file" and not url.netloc:
@@ -94,11 +94,11 @@ def _variable(
 ) -> Iterator[Mistake]:
     name = variable.name
     if not _VARIABLE.fullmatch(name):
-        fix = "write letters, digits, '_', '.' and '-', no digit first"
-        yield Mistake((*loc, "name"), f"{name!r} is not a variable's name", fix)
+        fix = "use letters, digits, '_', '.' and '-', not starting with a digit"
+        yield Mistake((*loc, "name"), f"{name!r} is not a valid variable name", fix)
     elif name.startswith(contract.PREFIX):
-        fix = f"choose a name that does not begin with {contract.PREFIX}"
-        yield Mistake((*loc, "name"), f"{name!r} belongs to the contract with the process", fix)
+        fix = f"choose a name that does not start with {contract.PREFIX}"
+        yield Mistake((*loc, "name"), f"the variable name {name!r} is reserved", fix)
     if variable.value is not None and variable.value_from:
         yield Mistake(loc, f"{name!r} has both value and valueFrom", "keep one of them")
     elif variable.value is None and not variable.value_from and not context.document.dropped_in(loc):
@@ -115,8 +115,8 @@ def _source(
         if ref:
             yield from _object((*loc, key, "name"), ref.name)
             if not _FILE.fullmatch(ref.key) or ref.key in (".", ".."):
-                fix = "write letters, digits, '.', '_' and '-' alone"
-                yield Mistake((*loc, key, "key"), f"{ref.key!r} cannot be a key", fix)
+                fix = "use only letters, digits, '.', '_' and '-'"
+                yield Mistake((*loc, key, "key"), f"{ref.key!r} is not a valid key", fix)
     if source.resource_field_ref:
         yield from _resource_field((*loc, "resourceFieldRef"), source.resource_field_ref, placed)
 
@@ -125,12 +125,12 @@ def _resource_field(loc: Loc, ref: ResourceFieldRef, placed: PlacedContainer | N
     kind, _, resource = ref.resource.partition(".")
     if kind not in ("limits", "requests") or not resource:
         fix = "write limits.cpu, limits.memory, requests.cpu or requests.memory"
-        yield Mistake((*loc, "resource"), f"{ref.resource!r} is no resource of a container", fix)
+        yield Mistake((*loc, "resource"), f"{ref.resource!r} is not a container resource", fix)
     if parse_quantity(ref.divisor) == 0:
-        yield Mistake((*loc, "divisor"), "nothing can be divided by 0", "write 1, 1Mi or the like")
+        yield Mistake((*loc, "divisor"), "the divisor cannot be 0", "write 1, 1Mi or the like")
     names = [container.name for container in placed.role.group] if placed else []
     if ref.container_name and placed and ref.container_name not in names:
-        fix = did_you_mean(ref.container_name, names, f"write one of {listed(names)}")
+        fix = did_you_mean(ref.container_name, names, f"use one of {listed(names)}")
         yield Mistake(
             (*loc, "containerName"), f"there is no container {ref.container_name!r} in this role", fix
         )
@@ -138,8 +138,8 @@ def _resource_field(loc: Loc, ref: ResourceFieldRef, placed: PlacedContainer | N
 
 def _object(loc: Loc, name: str) -> Iterator[Mistake]:
     if not is_object_name(name):
-        fix = "write lower-case letters, digits, '-' and '.' alone"
-        yield Mistake(loc, f"{name!r} cannot be the name of a Kubernetes object", fix)
+        fix = "use only lowercase letters, digits, '-' and '.'"
+        yield Mistake(loc, f"{name!r} is not a valid name of a Kubernetes object", fix)
 
 
 def _env_from(context: CheckContext, loc: Loc, source: EnvFromSource) -> Iterator[Mistake]:
@@ -154,7 +154,7 @@ def _volume(context: CheckContext, loc: Loc, volume: Volume) -> Iterator[Mistake
     yield from exactly_one(context, loc, volume, kinds)
     if volume.host_path and not volume.host_path.path.startswith("/"):
         path = volume.host_path.path
-        yield Mistake((*loc, "hostPath", "path"), f"{path!r} is not an absolute path", "begin it with /")
+        yield Mistake((*loc, "hostPath", "path"), f"{path!r} is not an absolute path", "start it with /")
     if volume.secret:
         yield from _object((*loc, "secret", "secretName"), volume.secret.secret_name)
     if volume.config_map:
@@ -173,13 +173,13 @@ def _mounts(context: CheckContext, placed: PlacedContainer) -> Iterator[Mistake]
             fix = did_you_mean(mount.name, volumes, "add it under spec.volumes")
             yield Mistake((*loc, "name"), f"there is no volume {mount.name!r}", fix)
         if not mount.mount_path.startswith("/") or ":" in mount.mount_path:
-            fix = "write a path that begins with / and has no colon"
+            fix = "use a path that starts with / and contains no colon"
             yield Mistake((*loc, "mountPath"), f"{mount.mount_path!r} is not an absolute path", fix)
         if mount.sub_path.startswith("/") or ".." in mount.sub_path.split("/"):
-            fix = "write a relative path without '..'"
-            yield Mistake((*loc, "subPath"), f"{mount.sub_path!r} leads out of the volume", fix)
+            fix = "use a relative path without '..'"
+            yield Mistake((*loc, "subPath"), f"{mount.sub_path!r} points outside the volume", fix)
     for index, first, path in repeated([mount.mount_path for mount in mounts]):
-        message = f"the volume {mounts[first].name!r} is mounted at {path!r} already"
+        message = f"the volume {mounts[first].name!r} is already mounted at {path!r}"
         yield Mistake((*placed.loc, "volumeMounts", index, "mountPath"), message, "choose another path")
 
 
@@ -195,7 +195,7 @@ def _resources(placed: PlacedContainer) -> Iterator[Mistake]:
         most = resources.limits.get(name)
         if most is not None and parse_quantity(asked) > parse_quantity(most):
             loc = (*placed.loc, "resources", "requests", name)
-            yield Mistake(loc, f"{asked} is more than the limit, {most}", "lower it, or raise the limit")
+            yield Mistake(loc, f"{asked} exceeds the limit of {most}", "lower it, or raise the limit")
 
 
 def _probe(context: CheckContext, placed: PlacedContainer, probe: Probe) -> Iterator[Mistake]:
@@ -212,6 +212,6 @@ def _probe(context: CheckContext, placed: PlacedContainer, probe: Probe) -> Iter
             context.document.dropped_in((*placed.loc, other)) for other in ("binds", "exposes")
         ):
             fix = did_you_mean(
-                action.port, placed.bound, f"write a number, or one of its endpoints: {listed(placed.bound)}"
+                action.port, placed.bound, f"use a number, or one of its endpoints: {listed(placed.bound)}"
             )
             yield Mistake(where, f"{placed.label} binds no endpoint {action.port!r}", fix)

@@ -1,4 +1,4 @@
-"""Checks names: what they may look like, that they fit with what is derived from them, that they are unique."""
+"""Checks names: their form, the length of what is derived from them, and that they are unique."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def check_names(context: CheckContext) -> Iterator[Mistake]:
 
 
 def is_label(name: str) -> bool:
-    """Whether this is a DNS label as RFC 1035 has it."""
+    """Whether this is a DNS label (RFC 1035)."""
     return len(name) <= LONGEST_LABEL and _LABEL.fullmatch(name) is not None
 
 
 def is_object_name(name: str) -> bool:
-    """Whether Kubernetes takes this as the name of a Secret, a ConfigMap or a claim."""
+    """Whether this is a valid name of a Secret, a ConfigMap or a claim."""
     return len(name) <= 253 and _SUBDOMAIN.fullmatch(name) is not None
 
 
@@ -63,7 +63,7 @@ def _labels(context: CheckContext) -> Iterator[Mistake]:
     for loc, name in _places(context):
         if len(name) > LONGEST_LABEL:
             yield Mistake(
-                loc, f"the name {name!r} has {len(name)} characters", f"write at most {LONGEST_LABEL}"
+                loc, f"the name {name!r} has {len(name)} characters", f"use at most {LONGEST_LABEL}"
             )
         elif not is_label(name):
             better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
@@ -73,13 +73,13 @@ def _labels(context: CheckContext) -> Iterator[Mistake]:
         if name in contract.RESERVED_ENDPOINTS:
             yield Mistake(
                 loc,
-                f"an endpoint cannot be called {name!r}: {{{name}.x}} means something else",
+                f"the endpoint name {name!r} is reserved: {{{name}.x}} has another meaning",
                 "choose another name",
             )
 
 
 def _lengths(context: CheckContext) -> Iterator[Mistake]:
-    """Names that are derived must fit too. Names that are wrong by themselves have been reported."""
+    """Derived names must fit too. Names that are wrong themselves have been reported."""
     experiment = context.experiment.name
     if not is_label(experiment):
         return
@@ -88,7 +88,7 @@ def _lengths(context: CheckContext) -> Iterator[Mistake]:
         yield Mistake(
             ("metadata", "name"),
             f"the name {experiment!r} has {len(experiment)} characters and leaves no room for the roles' names",
-            f"shorten it: <experiment>-<role> may have {LONGEST_ROLE_OBJECT} characters in all",
+            f"shorten it: <experiment>-<role> may have at most {LONGEST_ROLE_OBJECT} characters",
         )
         return
     for loc, role in context.roles:
@@ -102,7 +102,7 @@ def _lengths(context: CheckContext) -> Iterator[Mistake]:
 def _too_long(loc: Loc, derived: str, limit: int) -> Mistake:
     return Mistake(
         loc,
-        f"the derived name {derived!r} has {len(derived)} characters; Kubernetes takes {limit}",
+        f"the derived name {derived!r} has {len(derived)} characters; Kubernetes allows {limit}",
         f"shorten this name or the experiment's by {len(derived) - limit}",
     )
 
@@ -121,25 +121,23 @@ def _twice(what: str, loc: Loc, names: list[str]) -> Iterator[Mistake]:
     for index, first, name in repeated(names):
         yield Mistake(
             (*loc, index, "name"),
-            f"the {what} {name!r} is there already, as number {first + 1} of {loc[-1]}",
-            "rename or remove one of the two",
+            f"duplicate {what} {name!r}, first used as number {first + 1} in {loc[-1]}",
+            "rename or remove one of them",
         )
 
 
 def _tags(loc: Loc, tags: dict[str, str], *, values: bool) -> Iterator[Mistake]:
-    """Keys, and for labels the values, as Kubernetes takes them."""
-    rule = "letters, digits, '-', '_' and '.', at most 63, a letter or digit first and last"
+    """Keys, and for labels the values, must be valid in Kubernetes."""
+    rule = "at most 63 letters, digits, '-', '_' and '.', with a letter or digit first and last"
     for key, value in tags.items():
         prefix, slash, name = key.rpartition("/")
         right = len(name) <= LONGEST_LABEL and _NAMED.fullmatch(name)
         if not right or (slash and not is_object_name(prefix)):
             yield Mistake(
                 (*loc, key),
-                f"Kubernetes does not take {key!r} as a key",
-                f"write {rule}; a DNS name and '/' may stand before it",
+                f"{key!r} is not a valid Kubernetes key",
+                f"use {rule}; a DNS name and '/' may come before it",
                 at_key=True,
             )
         if values and value and (len(value) > LONGEST_LABEL or not _NAMED.fullmatch(value)):
-            yield Mistake(
-                (*loc, key), f"Kubernetes does not take {value!r} as a label's value", f"write {rule}"
-            )
+            yield Mistake((*loc, key), f"{value!r} is not a valid label value", f"use {rule}")

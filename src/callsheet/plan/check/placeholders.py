@@ -1,4 +1,4 @@
-"""Checks what stands in braces in `command`, `args` and `env`: it must resolve in the very container that uses it."""
+"""Checks placeholders in `command`, `args` and `env`: each must resolve in the container that uses it."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def _values(loc: Loc, variables: list[EnvVar]) -> Iterator[tuple[Loc, str]]:
 
 
 def _text(context: CheckContext, loc: Loc, text: str, users: list[PlacedContainer]) -> Iterator[Mistake]:
-    """`users`: the containers that are given this text."""
+    """`users`: the containers that get this text."""
     if "\0" in text:
-        yield Mistake(loc, "a NUL character cannot be given to a program", "remove it")
+        yield Mistake(loc, "a program's arguments and variables cannot contain a NUL character", "remove it")
     for placeholder in dict.fromkeys(template.placeholders(template.parse(text, context.endpoints))):
         files = context.experiment.spec.files.keys() | context.document.names.files
         mounts = {placeholder.tail} if placeholder.head == contract.MOUNTS else set()
@@ -52,7 +52,7 @@ def _text(context: CheckContext, loc: Loc, text: str, users: list[PlacedContaine
             message, fix = _in_container(context, placed, placeholder)
             if message:
                 if loc[:2] == ("spec", "env"):
-                    fix = f"move the variable to the containers that it is for; or {fix}"
+                    fix = f"move the variable to the containers that need it, or {fix}"
                 yield Mistake(loc, message, fix)
                 break
 
@@ -60,7 +60,7 @@ def _text(context: CheckContext, loc: Loc, text: str, users: list[PlacedContaine
 def _in_container(
     context: CheckContext, placed: PlacedContainer, placeholder: Placeholder
 ) -> tuple[str, str]:
-    """What is wrong with a placeholder, itself well written, in this container."""
+    """What is wrong with a valid placeholder in this container."""
     if not placeholder.tail or placeholder.head == contract.FILES:
         return "", ""
     if placeholder.head == contract.MOUNTS:
@@ -73,8 +73,8 @@ def _in_container(
     bound = placeholder.head in placed.bound
     if placeholder.tail == "bind" and not bound:
         return (
-            f"{placeholder} is where to listen, but {placed.label} does not bind {placeholder.head!r}",
-            f"write {{{placeholder.head}.addr}} to connect to it",
+            f"{placeholder} is the address to listen on, but {placed.label} does not bind {placeholder.head!r}",
+            f"use {{{placeholder.head}.addr}} to connect to it",
         )
     if (
         not bound
@@ -89,6 +89,6 @@ def _in_container(
 
 
 def _misspelled(context: CheckContext, placed: PlacedContainer, endpoint: str) -> bool:
-    """Whether a connect that leads nowhere, which is reported there, was probably meant for this endpoint."""
-    astray = [name for name in placed.container.connects if name not in context.endpoints]
-    return any(nearest(name, context.endpoints) == endpoint for name in astray)
+    """Whether an unknown `connects`, which is reported there, was probably meant for this endpoint."""
+    unknown = [name for name in placed.container.connects if name not in context.endpoints]
+    return any(nearest(name, context.endpoints) == endpoint for name in unknown)

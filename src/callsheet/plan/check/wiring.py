@@ -1,4 +1,4 @@
-"""Checks how roles hang together: endpoints, ports, the size of elastic roles, and what success means."""
+"""Checks how roles are wired: endpoints, ports, the size of elastic roles, and what success means."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def _bound_once(context: CheckContext) -> Iterator[Mistake]:
         for loc, name, _ in _binds(placed):
             owner = owners.setdefault(name, placed)
             if owner is not placed or placed.bound.index(name) != _position(placed, loc):
-                fix = f"rename one, or let this one connect: connects: [{name}]"
+                fix = f"rename one, or connect instead: connects: [{name}]"
                 if owner is placed:
-                    fix = "remove one of the two"
-                yield Mistake((*loc, "name"), f"the endpoint {name!r} is bound by {owner.label} already", fix)
+                    fix = "remove one of them"
+                yield Mistake((*loc, "name"), f"the endpoint {name!r} is already bound by {owner.label}", fix)
 
 
 def _binds(placed: PlacedContainer) -> Iterator[tuple[Loc, str, int | None]]:
@@ -41,7 +41,7 @@ def _binds(placed: PlacedContainer) -> Iterator[tuple[Loc, str, int | None]]:
 
 
 def _position(placed: PlacedContainer, loc: Loc) -> int:
-    """Which of the container's endpoints, counted over binds and then exposes, stands at a loc."""
+    """Which of the container's endpoints, counted over binds and then exposes, is at a location."""
     index = int(loc[-1])
     return index if loc[-2] == "binds" else len(placed.container.binds) + index
 
@@ -60,8 +60,8 @@ def _connects(context: CheckContext, placed: PlacedContainer) -> Iterator[Mistak
 
 def _named_twice(loc: Loc, names: list[str]) -> Iterator[Mistake]:
     for index, first, name in repeated(names):
-        message = f"{name!r} is there already, as number {first + 1} of {loc[-1]}"
-        yield Mistake((*loc, index), message, "remove one of the two")
+        message = f"duplicate {name!r}, first used as number {first + 1} in {loc[-1]}"
+        yield Mistake((*loc, index), message, "remove one of them")
 
 
 def _ports(context: CheckContext) -> Iterator[Mistake]:
@@ -69,12 +69,12 @@ def _ports(context: CheckContext) -> Iterator[Mistake]:
     taken: dict[tuple[Loc, int], str] = {}
     for placed in context.containers:
         for loc, name, port in _binds(placed):
-            # A role's place is the beginning of each of its containers' places.
+            # A role's location is the start of each of its containers' locations.
             if port is not None and (first := taken.setdefault((placed.loc[:3], port), name)) != name:
                 yield Mistake(
                     (*loc, "port"),
-                    f"port {port} is taken by the endpoint {first!r} of the same replica",
-                    "choose another port, or leave it out and one is chosen",
+                    f"port {port} is already used by the endpoint {first!r} of the same replica",
+                    "choose another port, or omit it to have one chosen",
                 )
 
 
@@ -90,7 +90,7 @@ def _elastic(context: CheckContext, loc: Loc, role: Role) -> Iterator[Mistake]:
         given = "replicas" in role.model_fields_set
         yield Mistake(
             (*loc, "replicas") if given else (*loc, "scale"),
-            f"replicas is {role.replicas}{'' if given else ' when absent'}, outside of scale, {scale.min} to {scale.max}",
+            f"replicas is {role.replicas}{'' if given else ' by default'}, outside scale ({scale.min} to {scale.max})",
             f"write replicas: {min(max(role.replicas, scale.min), scale.max)}, or change scale",
         )
 
@@ -99,14 +99,14 @@ def _inline(loc: Loc, role: Role) -> Iterator[Mistake]:
     if not role.containers:
         return
     for name, field in ContainerFields.model_fields.items():
-        # A cluster fills in defaults; they say nothing.
+        # A cluster fills in defaults.
         if getattr(role, name) == field.default:
             continue
         key = field.alias or name
         yield Mistake(
             (*loc, key),
-            f"{key} stands beside containers, and belongs to one of them",
-            f"move it into the container that it is for: {', '.join(c.name for c in role.containers)}",
+            f"{key} cannot be set next to containers",
+            f"move it into one of the containers: {', '.join(c.name for c in role.containers)}",
             at_key=True,
         )
 
@@ -119,11 +119,11 @@ def _success(context: CheckContext) -> Iterator[Mistake]:
     for index, name in enumerate(success):
         loc: Loc = ("spec", "lifecycle", "success", index)
         if name not in known:
-            fix = did_you_mean(name, known, f"write one of the roles: {listed(known)}")
+            fix = did_you_mean(name, known, f"use one of: {listed(known)}")
             yield Mistake(loc, f"there is no role {name!r}", fix)
         elif name in roles and roles[name].restart.policy == "Always":
             yield Mistake(
                 loc,
                 f"the role {name!r} never ends: its restart policy is Always",
-                f"give {name} restart: {{policy: OnFailure}}, or take it out of success",
+                f"set restart: {{policy: OnFailure}} for {name}, or remove it from success",
             )
