@@ -23,7 +23,7 @@ from typing import Any
 
 import prometheus_client
 
-from callsheet.metrics import Exporter, Outlets, Registry, instruments, wellknown
+from callsheet.metrics import Exporter, ExportTargets, Registry, instruments, wellknown
 from callsheet.metrics import prometheus as exposition
 from callsheet.metrics.json_lines import LineMaker
 from callsheet.metrics.targets import Identity
@@ -112,7 +112,7 @@ def filled() -> Registry:
     registry = Registry()
     for by_endpoint in wellknown.BY_ENDPOINT:
         by_endpoint(registry, "trajectories")
-    for of_process in wellknown.OF_PROCESS:
+    for of_process in wellknown.PER_PROCESS:
         of_process(registry)
     return registry
 
@@ -161,7 +161,7 @@ def exports(rounds: int) -> None:
         if labels:
             member.labels(*reading.labels)
     server, thread = prometheus_client.start_http_server(0, "127.0.0.1", registry=theirs)
-    with Exporter(registry, Outlets(address="127.0.0.1:0")) as exporter:
+    with Exporter(registry, ExportTargets(address="127.0.0.1:0")) as exporter:
         assert exporter.server
         ours = scrape(f"http://{exporter.server.address}/metrics", 300)
         their = scrape(f"http://127.0.0.1:{server.server_address[1]}/metrics", 300)

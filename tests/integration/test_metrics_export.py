@@ -21,7 +21,7 @@ from localrun import eventually, program
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from callsheet.metrics.reader import newest
+from callsheet.metrics.reader import read_newest
 
 Start = Callable[..., subprocess.Popen[str]]
 LINES = "metrics/actor/0/actor.jsonl"
@@ -227,7 +227,7 @@ def test_kill_minus_nine_leaves_only_whole_lines(start: Start, folder: Path) -> 
         eventually(lambda wanted=wanted: size(folder) > wanted)
         process.kill()
         process.wait()
-        found = newest(str(folder / LINES))
+        found = read_newest(str(folder / LINES))
         assert found is not None
         assert found.metrics["steps"] >= 0
     # What the last kill may have torn is cut off by the next writer: all that is there is whole.
@@ -268,7 +268,7 @@ def test_a_forked_child_writes_beside_its_parent_and_leaves_the_parents_port_alo
     assert samples(get(where)[1])["callsheet_steps_total"] != 1_000_000
     output, _ = process.communicate(timeout=20)
     assert process.returncode == 0
-    ends = [newest(str(path)) for path in folder.glob("metrics/actor/0/*.jsonl")]
+    ends = [read_newest(str(path)) for path in folder.glob("metrics/actor/0/*.jsonl")]
     assert {end.metrics["steps"] for end in ends if end} == {1_000_000, int(output.split()[-1])}
 
 
@@ -278,7 +278,7 @@ def test_a_port_that_is_taken_is_said_and_counted(start: Start, folder: Path) ->
         process = start(CALLSHEET_METRICS_BIND=bind, SECONDS="0.3")
         _, errors = process.communicate(timeout=20)
     assert process.returncode == 0
-    assert f"metrics are lost (port): metrics cannot be served on {bind}: Address already in use" in errors
+    assert f"metrics are lost (port): cannot serve metrics on {bind}: Address already in use" in errors
     assert lines(folder)[-1]["metrics"]['metrics_lost{by="port"}'] == 1
 
 

@@ -19,7 +19,7 @@ from callsheet.cli.follow.log_lines import Prefixes
 from callsheet.cli.follow.screen import FollowedRun
 from callsheet.cli.main import call
 from callsheet.metrics.reader import ProcessMetrics
-from callsheet.metrics.reader import Shown as Number
+from callsheet.metrics.reader import ShownMetric as Number
 
 RUN = "bandit-2"
 

@@ -12,9 +12,16 @@ import pytest
 from callsheet.metrics import Registry
 from callsheet.metrics.files import FILES, Parts, RotatingFile
 from callsheet.metrics.json_lines import LineMaker
-from callsheet.metrics.reader import Reader, Shown, from_response, is_whole, newest, shown_by_role
-from callsheet.metrics.targets import Identity, Outlets
-from callsheet.metrics.writers import Moment, local
+from callsheet.metrics.reader import (
+    FolderReader,
+    ShownMetric,
+    from_response,
+    is_complete,
+    read_newest,
+    shown_by_role,
+)
+from callsheet.metrics.targets import ExportTargets, Identity
+from callsheet.metrics.writers import Snapshot, local_writers
 
 WHO = Identity("cartpole", "wrj7fnb7", "actor", 3, "actor")
 
@@ -92,7 +99,7 @@ def test_a_file_that_somebody_removed_is_made_again(tmp_path: Path) -> None:
 def test_the_newest_whole_line_is_read(tmp_path: Path, torn: bytes) -> None:
     path = tmp_path / "actor.jsonl"
     path.write_bytes(line(1) + line(2) + torn)
-    found = newest(str(path))
+    found = read_newest(str(path))
     assert found is not None
     assert found.metrics == {"steps": 2}
 
@@ -102,16 +109,16 @@ def test_a_line_longer_than_the_usual_tail_is_read(tmp_path: Path) -> None:
     many = {f"metric_{number}": number for number in range(20_000)}
     path.write_bytes(line(1) * 10 + line(2, metrics=many))
     assert path.stat().st_size > 300_000
-    found = newest(str(path))
+    found = read_newest(str(path))
     assert found is not None
     assert found.metrics == many
 
 
 def test_nothing_readable_is_nothing(tmp_path: Path) -> None:
-    assert newest(str(tmp_path / "none.jsonl")) is None
+    assert read_newest(str(tmp_path / "none.jsonl")) is None
     (tmp_path / "bad.jsonl").write_bytes(b"\xff\n" * 100_000)
-    assert newest(str(tmp_path / "bad.jsonl")) is None
-    assert Reader(tmp_path).read() == []
+    assert read_newest(str(tmp_path / "bad.jsonl")) is None
+    assert FolderReader(tmp_path).read() == []
 
 
 def test_a_reader_opens_a_file_again_only_when_it_has_changed(
@@ -122,9 +129,10 @@ def test_a_reader_opens_a_file_again_only_when_it_has_changed(
     two.write_bytes(line(1, index=1))
     opened: list[str] = []
     monkeypatch.setattr(
-        "callsheet.metrics.reader.newest", lambda path, read=newest: opened.append(path) or read(path)
+        "callsheet.metrics.reader.read_newest",
+        lambda path, read=read_newest: opened.append(path) or read(path),
     )
-    reader = Reader(tmp_path)
+    reader = FolderReader(tmp_path)
     assert [process.name for process in reader.read()] == ["actor/0", "actor/1"]
     with two.open("ab") as file:
         file.write(line(2, index=1))
@@ -135,13 +143,15 @@ def test_a_reader_opens_a_file_again_only_when_it_has_changed(
 def test_a_file_that_was_just_rotated_shows_the_part_before(tmp_path: Path) -> None:
     place(tmp_path).write_bytes(b"")
     place(tmp_path, name="actor.jsonl.1").write_bytes(line(7))
-    assert [process.metrics["steps"] for process in Reader(tmp_path).read()] == [7]
+    assert [process.metrics["steps"] for process in FolderReader(tmp_path).read()] == [7]
 
 
 def test_an_answer_is_whole_when_its_length_says_so() -> None:
     body = line(3)
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-    assert [is_whole(answer[:end]) for end in (5, len(answer) - len(body), len(answer) - 1, len(answer))] == [
+    assert [
+        is_complete(answer[:end]) for end in (5, len(answer) - len(body), len(answer) - 1, len(answer))
+    ] == [
         False,
         False,
         False,
@@ -151,7 +161,7 @@ def test_an_answer_is_whole_when_its_length_says_so() -> None:
     assert found is not None
     assert found.metrics == {"steps": 3}
     assert from_response(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\n{}") is None
-    assert not is_whole(b"SSH-2.0-OpenSSH\r\n\r\n")
+    assert not is_complete(b"SSH-2.0-OpenSSH\r\n\r\n")
 
 
 def test_rates_and_recent_quantiles_stand_in_the_line() -> None:
@@ -229,12 +239,12 @@ def test_several_processes_become_one_number_for_their_role(tmp_path: Path) -> N
         made = maker.make(registry.snapshot(), now=1005.0, clock=5.0)
         place(tmp_path, index=index).write_text(json.dumps(made) + "\n")
     expected = [
-        Shown("steps", 200.0, "/s"),
-        Shown("return", 150.0),
-        Shown("held", 10.0),
-        Shown("waiting", 0.3, "share"),
+        ShownMetric("steps", 200.0, "/s"),
+        ShownMetric("return", 150.0),
+        ShownMetric("held", 10.0),
+        ShownMetric("waiting", 0.3, "share"),
     ]
-    read = Reader(tmp_path).read()
+    read = FolderReader(tmp_path).read()
     assert shown_by_role(read, ended=False, now=1006.0) == {"actor": expected}
     assert shown_by_role(read, ended=False, now=1100.0) == {}, (
         "what is old says nothing of a run that goes on"
@@ -303,23 +313,23 @@ def test_where_metrics_go_is_read_from_the_contract() -> None:
         "CALLSHEET_SIM_METRICS_BIND": "127.1.0.3:9100",
         "CALLSHEET_OTHER_METRICS_ADDR": "127.1.0.4:9100",
     }
-    found = Outlets.from_env(env)
-    assert found == Outlets(
+    found = ExportTargets.from_env(env)
+    assert found == ExportTargets(
         Identity("cartpole", "wrj7fnb7", "sim", 2, "policy", 1),
         address="127.1.0.3:9100",
         folder="/results/with space/cartpole/wrj7fnb7",
     )
     assert found.identity.name == "sim-2-policy"
-    assert Outlets.from_env(env | {"CALLSHEET_METRICS_BIND": "127.1.0.3:9"}).address == "127.1.0.3:9"
-    assert Outlets.from_env({"CALLSHEET_STORAGE": "s3://b/x"}).remote == "s3://b/x"
-    assert Outlets.from_env({}) == Outlets(), "outside an experiment nothing is exported"
+    assert ExportTargets.from_env(env | {"CALLSHEET_METRICS_BIND": "127.1.0.3:9"}).address == "127.1.0.3:9"
+    assert ExportTargets.from_env({"CALLSHEET_STORAGE": "s3://b/x"}).remote == "s3://b/x"
+    assert ExportTargets.from_env({}) == ExportTargets(), "outside an experiment nothing is exported"
 
 
 def test_local_writers_use_the_layout_of_the_results(tmp_path: Path) -> None:
     registry = Registry()
     made = LineMaker(WHO, 5.0).make(registry.snapshot(), now=1.0, clock=0.0)
-    for writer in local(Outlets(WHO, folder=str(tmp_path)), tensorboard=True, step=None):
-        writer.take(Moment([], made, 0.0, last=False))
+    for writer in local_writers(ExportTargets(WHO, folder=str(tmp_path)), tensorboard=True, step=None):
+        writer.take(Snapshot([], made, 0.0, last=False))
         writer.close()
     found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
     assert found[0] == "metrics/actor/3/actor.jsonl"

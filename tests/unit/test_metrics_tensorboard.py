@@ -13,9 +13,9 @@ import pytest
 
 from callsheet.metrics import Registry
 from callsheet.metrics.json_lines import LineMaker
-from callsheet.metrics.targets import Identity, Outlets
+from callsheet.metrics.targets import ExportTargets, Identity
 from callsheet.metrics.tensorboard import HEAD, EventFile, EventWriter, crc32c, record
-from callsheet.metrics.writers import EVENTS_EVERY, Moment, local, remote
+from callsheet.metrics.writers import EVENTS_EVERY, Snapshot, local_writers, remote_writers
 
 # TensorBoard warns about itself on import, and warnings are errors here: it reads in a process of its own.
 READ = """
@@ -66,7 +66,7 @@ def test_a_registry_becomes_events_now_and_then(tmp_path: Path) -> None:
     registry.gauge("learning_loss", "Loss.").set(0.5)
     lag = registry.histogram("policy_lag", "Lag.")
     who = Identity(role="learner", container="learner")
-    writers = local(Outlets(who, folder=str(tmp_path)), tensorboard=True, step=updates)
+    writers = local_writers(ExportTargets(who, folder=str(tmp_path)), tensorboard=True, step=updates)
     maker = LineMaker(who, 5.0)
     for beat in range(int(EVENTS_EVERY / 5) + 1):
         updates.add(10)
@@ -74,7 +74,7 @@ def test_a_registry_becomes_events_now_and_then(tmp_path: Path) -> None:
         readings = registry.snapshot()
         made = maker.make(readings, now=1000.0 + 5 * beat, clock=5.0 * beat)
         for writer in writers:
-            writer.take(Moment(readings, made, 5.0 * beat, last=False))
+            writer.take(Snapshot(readings, made, 5.0 * beat, last=False))
     for writer in writers:
         writer.close()
     found = read_back(tmp_path / "tensorboard" / "learner-0")
@@ -93,7 +93,9 @@ def test_parts_in_a_remote_store_are_whole_event_files(tmp_path: Path) -> None:
     registry = Registry()
     loss = registry.gauge("loss", "Loss.")
     who = Identity(role="learner", container="learner")
-    writers, parts = remote(Outlets(who, remote="s3://b/x"), bucket, tensorboard=True, step=None)
+    writers, parts = remote_writers(
+        ExportTargets(who, remote="s3://b/x"), bucket, tensorboard=True, step=None
+    )
     parts[1]._limit = 300
     maker = LineMaker(who, 5.0)
     for beat in range(10):
@@ -101,7 +103,7 @@ def test_parts_in_a_remote_store_are_whole_event_files(tmp_path: Path) -> None:
         clock = EVENTS_EVERY * beat
         made = maker.make(registry.snapshot(), now=1000 + clock, clock=clock)
         for writer in writers:
-            writer.take(Moment(registry.snapshot(), made, clock, last=False))
+            writer.take(Snapshot(registry.snapshot(), made, clock, last=False))
     for part in parts:
         part.upload()
     events = {key: data for key, data in bucket.items() if key.startswith("tensorboard/learner-0/")}

@@ -101,7 +101,7 @@ def _response(chance: Chance) -> bytes:
 
 
 def _answered(data: bytes) -> object:
-    reading.is_whole(data)
+    reading.is_complete(data)
     return reading.from_response(data)
 
 

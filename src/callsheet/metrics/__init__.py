@@ -1,6 +1,6 @@
-"""Counters, gauges and histograms of a process, and their way out: a Prometheus port, JSON lines, TensorBoard files.
+"""A process's counters, gauges and histograms, exported to a Prometheus port, JSON lines and TensorBoard files.
 
-Names are loaded when first used: whoever only reads metrics does not wait for what exports them.
+Names are loaded on first use, so that reading metrics does not import what exports them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from callsheet.metrics.files import Sink
     from callsheet.metrics.instruments import Counter, Gauge, Histogram
     from callsheet.metrics.registry import Family, Registry
-    from callsheet.metrics.targets import Outlets
+    from callsheet.metrics.targets import ExportTargets
 
 __all__ = [
     "BYTES",
     "COUNTS",
     "Counter",
+    "ExportTargets",
     "Exporter",
     "Family",
     "Gauge",
     "Histogram",
-    "Outlets",
     "Registry",
     "SECONDS",
     "Sink",
@@ -36,11 +36,11 @@ _HOMES = {
     "BYTES": "definition",
     "COUNTS": "definition",
     "Counter": "instruments",
+    "ExportTargets": "targets",
     "Exporter": "exporter",
     "Family": "registry",
     "Gauge": "instruments",
     "Histogram": "instruments",
-    "Outlets": "targets",
     "Registry": "registry",
     "SECONDS": "definition",
     "Sink": "files",

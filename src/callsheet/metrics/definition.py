@@ -1,6 +1,6 @@
-"""What a metric is called and means, checked when it is made: a bad name would only surface in somebody's dashboard.
+"""A metric's name and meaning, checked when it is made: a bad name would surface only in a dashboard.
 
-A metric's full name is ``callsheet_<subject>_<what>_<unit>``; in code, JSON lines and TensorBoard the prefix is left out.
+Its full name is ``callsheet_<subject>_<what>_<unit>``; code, JSON lines and TensorBoard omit the prefix.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 PREFIX: Final = "callsheet_"
 LABEL_SETS: Final = 64
-"""How many combinations of label values one metric may have unless it says otherwise."""
-LONGEST_LABEL: Final = 100
-"""Characters of a label's value."""
+"""Default limit of label combinations per metric."""
+MAX_LABEL_LENGTH: Final = 100
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
-_ENDINGS = ("_total", "_count", "_sum", "_bucket", "_created", "_info")
+_RESERVED_SUFFIXES = ("_total", "_count", "_sum", "_bucket", "_created", "_info")
 
 
 class Definition(NamedTuple):
-    """One metric, without its values."""
+    """A metric without its values."""
 
     name: str
     """With its unit, without the prefix: ``trajectories_wait_seconds``."""
@@ -34,15 +33,15 @@ class Definition(NamedTuple):
     unit: str = ""
     labels: tuple[str, ...] = ()
     bounds: tuple[float, ...] = ()
-    """Upper bounds of a histogram's buckets, ascending; one more bucket takes the rest."""
+    """Upper bounds of a histogram's buckets, ascending; one more bucket has the rest."""
     shown: str = ""
-    """Under which word `callsheet status` and the live view show it; empty when they do not."""
+    """Its name in `callsheet status` and the live view; empty: not shown there."""
     adds_up: bool = False
-    """Whether the replicas' values are shown as their sum, as sizes are, rather than as their mean."""
+    """Whether replicas' values are shown as their sum, like sizes, rather than their mean."""
 
     @property
     def full_name(self) -> str:
-        """As Prometheus knows it; a counter's samples end with ``_total`` in addition."""
+        """The name in Prometheus, which adds ``_total`` to counters."""
         return PREFIX + self.name
 
 
@@ -57,28 +56,28 @@ def define(
     shown: bool | str = False,
     adds_up: bool = False,
 ) -> Definition:
-    """A checked definition; the unit becomes the end of the name. `shown` may be the word to show it under."""
+    """Check a definition. The unit becomes the name's suffix; `shown` may be the name to show."""
     if unit and not name.endswith(f"_{unit}"):
         name = f"{name}_{unit}"
     name = name.removeprefix(PREFIX)
     for word in (name, *labels, *([unit] if unit else [])):
         if not _NAME.fullmatch(word):
             raise UserError(
-                f"{word!r} cannot be part of a metric's name",
-                fix="write lower-case letters and digits with single _ between them: queue_depth",
+                f"{word!r} is not a valid metric or label name",
+                fix="use lowercase letters and digits, separated by single underscores: queue_depth",
             )
-    ending = next((ending for ending in _ENDINGS if name.endswith(ending)), None)
-    if ending:
+    suffix = next((suffix for suffix in _RESERVED_SUFFIXES if name.endswith(suffix)), None)
+    if suffix:
         raise UserError(
-            f"the metric {name!r} ends with {ending}, which Prometheus adds by itself",
-            fix=f"call it {name.removesuffix(ending)}",
+            f"the metric {name!r} ends with {suffix}, which Prometheus adds itself",
+            fix=f"call it {name.removesuffix(suffix)}",
         )
     if not help.strip():
-        raise UserError(f"the metric {name!r} has no help text", fix="say in one sentence what it counts")
+        raise UserError(f"the metric {name!r} has no help text", fix="describe it in one sentence")
     if len(set(labels)) != len(labels) or "le" in labels:
         raise UserError(
             f"the labels of the metric {name!r} are {', '.join(labels)}",
-            fix="write each label once, and none called le: histograms use that",
+            fix="use each label once, and not 'le', which histograms use",
         )
     word = (
         shown if isinstance(shown, str) else name.removesuffix(f"_{unit}").replace("_", " ") if shown else ""
@@ -95,18 +94,18 @@ def _checked_bounds(name: str, kind: Kind, bounds: Sequence[float]) -> tuple[flo
     finite = all(-1e308 <= bound <= 1e308 for bound in checked)
     if not checked or not finite or any(a >= b for a, b in pairwise(checked)):
         raise UserError(
-            f"the buckets of the histogram {name!r} are not a row of ascending numbers",
-            fix="leave them out, or write them with exponential(first, factor, count)",
+            f"the buckets of the histogram {name!r} are not ascending numbers",
+            fix="omit them, or use exponential(first, factor, count)",
         )
     return checked
 
 
 def exponential(first: float, factor: float, count: int) -> tuple[float, ...]:
-    """Bounds that grow by a factor: ``exponential(1, 2, 4)`` is 1, 2, 4, 8."""
+    """Bucket bounds that grow by a factor: ``exponential(1, 2, 4)`` is 1, 2, 4, 8."""
     if first <= 0 or factor <= 1 or count < 1:
         raise UserError(
             f"exponential({first}, {factor}, {count}) makes no buckets",
-            fix="start above 0, grow by more than 1, and ask for at least one",
+            fix="start above 0, grow by more than 1, and make at least one",
         )
     return tuple(first * factor**power for power in range(count))
 

@@ -1,6 +1,6 @@
-"""Where lines and events are written: a local file that rotates, or parts that somebody puts into a remote store.
+"""Where lines and events are written: rotated local files, or parts that are uploaded to a remote store.
 
-A disk that is full or a store that does not answer costs metrics, which are counted, and never the program.
+A full disk or an unavailable store loses metrics, which are counted, and never stops the program.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from callsheet.errors import UserError
 
 FILE_BYTES: Final = 8 * 1024 * 1024
 FILES: Final = 4
-"""A local file is rotated at this size, and so many parts are kept."""
+"""A local file is rotated at this size, and this many files are kept."""
 PART_BYTES: Final = 1024 * 1024
-"""A remote part is closed at this size: it stays in memory until it is there."""
-WRITERS: Final = 32
-"""So many processes of one container may write metrics beside each other."""
+"""A remote part is closed at this size; it stays in memory until it is uploaded."""
+MAX_WRITERS: Final = 32
+"""Processes of one container that may write metrics at the same time."""
 
 
 class Sink(Protocol):
-    """What puts an object into a remote store; `callsheet.store`'s Store is one."""
+    """Stores objects remotely; `callsheet.store.Store` is one."""
 
     def put(self, key: str, data: bytes) -> object:
-        """Store the data under the key, in place of what was there."""
+        """Store the data under the key, replacing what was there."""
 
 
 class RotatingFile:
-    """Lines appended to ``<stem>.jsonl``, older ones in ``.1``, ``.2``, ...; whole lines whatever happens.
+    """Appends lines to ``<stem>.jsonl``, with older ones in ``.1``, ``.2``, ...; only whole lines are ever left.
 
-    The file is locked: another process of the same container gets ``<stem>.2.jsonl``, and so on.
+    The file is locked; another process of the same container uses ``<stem>.2.jsonl``, and so on.
     """
 
     def __init__(self, folder: str, stem: str, *, limit: int = FILE_BYTES, files: int = FILES) -> None:
@@ -45,7 +45,7 @@ class RotatingFile:
         self.path = ""
 
     def write(self, data: bytes) -> None:
-        """Append a whole line; OSError when it is not there as a whole."""
+        """Append a whole line, or raise OSError."""
         if self._fd >= 0 and not os.fstat(self._fd).st_nlink:
             self.close()  # somebody removed it
         if self._fd < 0:
@@ -60,18 +60,18 @@ class RotatingFile:
                 written += os.write(self._fd, data[written:])
         except OSError:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, size)  # half a line would spoil the next one
+                os.ftruncate(self._fd, size)  # half a line would damage the next one
             raise
 
     def close(self) -> None:
-        """Let go of the file and its lock."""
+        """Close the file and release its lock."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def _open(self) -> None:
         os.makedirs(self._folder, exist_ok=True)
-        for number in range(1, WRITERS + 1):
+        for number in range(1, MAX_WRITERS + 1):
             stem = self._stem if number == 1 else f"{self._stem}.{number}"
             path = os.path.join(self._folder, f"{stem}.jsonl")
             fd = _open_locked(path)
@@ -80,7 +80,7 @@ class RotatingFile:
                 _drop_torn_line(fd)
                 return
         raise UserError(
-            f"{WRITERS} processes write metrics into {self._folder} already",
+            f"{MAX_WRITERS} processes already write metrics into {self._folder}",
             fix="export the metrics of fewer processes in one container",
         )
 
@@ -102,7 +102,7 @@ def rotate(path: str, parts: int, *, name: Callable[[str], str] = str) -> None:
 
 
 def _open_locked(path: str) -> int:
-    """The file's descriptor, or -1 when another process writes it."""
+    """The file's descriptor, or -1 if another process writes it."""
     while True:
         fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -111,8 +111,8 @@ def _open_locked(path: str) -> int:
             os.close(fd)
             return -1
         except OSError:
-            return fd  # a file system without locks: no worse than before
-        # Its owner may have rotated it away between our two steps.
+            return fd  # a file system without locks
+        # Its owner may have rotated it between our two calls.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.stat(path), os.fstat(fd)):
                 return fd
@@ -120,7 +120,7 @@ def _open_locked(path: str) -> int:
 
 
 def _drop_torn_line(fd: int) -> None:
-    """Cut off what a writer that was killed left of its last line."""
+    """Remove the incomplete last line of a killed writer."""
     size = os.fstat(fd).st_size
     end = size
     while end:
@@ -135,9 +135,9 @@ def _drop_torn_line(fd: int) -> None:
 
 
 class Parts:
-    """Bytes that go to a remote store, which cannot append: the part that grows is put again and again.
+    """Bytes for a remote store, which cannot append: the growing part is uploaded repeatedly.
 
-    Written by one thread and uploaded by another; only the newest bytes wait in memory.
+    One thread writes and another uploads. Only the newest bytes are kept in memory.
     """
 
     def __init__(
@@ -150,14 +150,14 @@ class Parts:
         self._number = 0
         self._open = bytearray(head)
         self._put = len(head)
-        """How much of the open part is in the store."""
+        """How much of the open part is uploaded."""
         self._closed: list[tuple[str, bytes]] = []
         self._lock = threading.Lock()
         self.dropped = 0
-        """Bytes that were given up because the store did not take them for too long."""
+        """Bytes dropped because the store did not take them for too long."""
 
     def write(self, data: bytes) -> None:
-        """Take more bytes."""
+        """Append bytes."""
         with self._lock:
             if len(self._open) > len(self._head) and len(self._open) + len(data) > self._limit:
                 if self._put < len(self._open):
@@ -170,7 +170,7 @@ class Parts:
             self._open += data
 
     def upload(self) -> None:
-        """Put what is new; what fails is tried again next time."""
+        """Upload what is new. What fails is retried next time."""
         while True:
             with self._lock:
                 first = self._closed[0] if self._closed else None
@@ -188,4 +188,4 @@ class Parts:
                 return
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no file is open."""

@@ -1,9 +1,8 @@
-"""Counters, gauges and histograms that cost less to update than what they count.
+"""Counters, gauges and histograms that are cheap to update.
 
-Nothing here takes a lock where the GIL suffices. CPython lets another thread in only at the start of a function, at a
-jump backwards and after a call, never inside ``self.value += n`` with plain numbers. A test looks at the bytecode of
-every update for such places, so that a change of ours or of the interpreter cannot break it unseen. Where there is no
-GIL, or another interpreter runs us, `LOCKED` is true and the same updates take a lock.
+They take no lock where the GIL suffices: CPython switches threads only at the start of a function, at a backward jump and
+after a call, never inside ``self.value += n`` with plain numbers. A test checks the bytecode of every update for such
+places. Without a GIL, or in another interpreter, `LOCKED` is true and the updates take a lock.
 
 Update with plain numbers (int, float, NumPy scalars).
 """
@@ -30,37 +29,37 @@ class Distribution:
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
-    """One more than there are bounds; not cumulative."""
+    """One more than bounds; not cumulative."""
     total: float
-    """The sum of everything observed."""
+    """Sum of all observations."""
 
     @property
     def count(self) -> int:
-        """How many observations."""
+        """Number of observations."""
         return sum(self.counts)
 
     def since(self, earlier: Distribution) -> Distribution:
-        """What was observed after an earlier moment."""
+        """What was observed since an earlier moment."""
         counts = tuple(now - then for now, then in zip(self.counts, earlier.counts, strict=True))
         return Distribution(self.bounds, counts, self.total - earlier.total)
 
     def quantile(self, share: float) -> float:
-        """About the value below which this share lies: a straight line within its bucket, as in PromQL. 0 when empty."""
+        """Estimate a quantile by linear interpolation within its bucket, as PromQL does; 0 if empty."""
         rank = share * self.count
         passed = 0
-        for place, inside in enumerate(self.counts):
+        for bucket, inside in enumerate(self.counts):
             if inside and passed + inside >= rank:
-                if place == len(self.bounds):
+                if bucket == len(self.bounds):
                     return self.bounds[-1]
-                upper = self.bounds[place]
-                lower = self.bounds[place - 1] if place else min(0.0, upper)
+                upper = self.bounds[bucket]
+                lower = self.bounds[bucket - 1] if bucket else min(0.0, upper)
                 return lower + (upper - lower) * (rank - passed) / inside
             passed += inside
         return 0.0
 
 
 class _Scalar:
-    """One number, kept here or asked for."""
+    """One number, stored or computed on demand."""
 
     __slots__ = ("_read", "_value")
 
@@ -69,16 +68,16 @@ class _Scalar:
         self._read: Callable[[], Number] | None = None
 
     def follow(self, read: Callable[[], Number] | None) -> None:
-        """Ask this function whenever somebody looks, which costs nothing in between; None to keep the number here."""
+        """Call this function whenever the value is read; None to store the value here again."""
         self._read = read
 
     @property
     def value(self) -> Number:
-        """The number now."""
+        """The current value."""
         return plain(self._value if self._read is None else self._read())
 
     def reset(self) -> None:
-        """Begin at 0, as a forked child does."""
+        """Reset to 0, in a forked child."""
         self._value = 0
 
 
@@ -88,7 +87,7 @@ class Counter(_Scalar):
     __slots__ = ()
 
     def add(self, amount: Number = 1) -> None:
-        """Count so many more."""
+        """Add to the count."""
         self._value += amount
 
 
@@ -98,16 +97,16 @@ class Gauge(_Scalar):
     __slots__ = ()
 
     def set(self, value: Number) -> None:
-        """The number is this now."""
+        """Set the value."""
         self._value = value
 
     def add(self, amount: Number) -> None:
-        """Change it by so much."""
+        """Change the value by an amount."""
         self._value += amount
 
 
 class Histogram:
-    """How often values fell into which bucket, and their sum."""
+    """Counts of values by bucket, and their sum."""
 
     __slots__ = ("_bounds", "_counts", "_total")
 
@@ -117,23 +116,23 @@ class Histogram:
         self._total: Number = 0.0
 
     def observe(self, value: Number, times: int = 1) -> None:
-        """Count a value, or the same value several times."""
+        """Count a value, once or several times."""
         place = bisect_left(self._bounds, value)
         self._counts[place] += times
         self._total += value * times
 
     @property
     def value(self) -> Distribution:
-        """The content now."""
+        """The current content."""
         return Distribution(self._bounds, tuple(self._counts), float(self._total))
 
     def reset(self) -> None:
-        """Begin empty, as a forked child does."""
+        """Reset to empty, in a forked child."""
         self._counts = [0] * (len(self._bounds) + 1)
         self._total = 0.0
 
     def quantile(self, share: float) -> float:
-        """About the value below which this share of all observations lies; 0 when there are none."""
+        """Estimate a quantile of all observations; 0 if there are none."""
         return self.value.quantile(share)
 
 
@@ -201,5 +200,5 @@ class LockedHistogram(Histogram):
 
 
 def plain(value: Number) -> Number:
-    """The number without a wrapper of NumPy or of a framework."""
+    """The number without a NumPy or framework wrapper."""
     return value if type(value) in (int, float) else float(value)

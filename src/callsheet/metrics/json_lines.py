@@ -1,6 +1,6 @@
-"""One moment of a process's metrics as one JSON object: what a line of ``metrics/`` holds and the port serves as JSON.
+"""A process's metrics at one moment as a JSON object: a line in ``metrics/``, and what the port serves as JSON.
 
-The writer works out rates and recent quantiles, so that whoever shows them needs the newest line alone.
+The writer computes rates and recent quantiles, so that readers need only the newest line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Moment = tuple[float, dict[str, Number | Distribution]]
 
 
 class LineMaker:
-    """Makes the lines of one process; remembers the one before, since a rate is a difference."""
+    """Makes the lines of one process. It remembers the previous one, because a rate is a difference."""
 
     def __init__(self, identity: Identity, interval: float) -> None:
         self._identity = identity
@@ -30,7 +30,7 @@ class LineMaker:
     def make(
         self, readings: Iterable[Reading], *, now: float, clock: float, last: bool = False
     ) -> dict[str, Any]:
-        """The line of this moment; `now` is the time of day and `clock` one that never jumps."""
+        """The current line; `now` is the wall clock and `clock` a monotonic one."""
         readings = list(readings)
         values = {key(reading): reading.value for reading in readings}
         since, before = self._base(clock)
@@ -66,13 +66,13 @@ class LineMaker:
                 line["rates"][name] = _short((reading.value - start) / elapsed)
         line["shown"] = _shown(readings, line)
         self._number += 1
-        # What could not be read this time is compared with the time before; as new it would have grown from 0.
+        # A metric that could not be read now is later compared with its last value, not with 0.
         known = {**self._moments[-1][1], **values} if self._moments else values
         self._moments = [*self._moments[-1:], (clock, known)]
         return line
 
     def _base(self, clock: float) -> _Moment:
-        """The moment to compare with: the one before, or the one before that when it was just now, as at the end."""
+        """The moment to compare with: the previous one, or the one before if that is very recent, as at the end."""
         if not self._moments:
             return clock, {}
         near = clock - self._moments[-1][0] < self._interval / 2
@@ -105,7 +105,7 @@ def _plain(value: Number | Distribution) -> Any:
 
 
 def _finite(value: Number) -> Number | None:
-    """JSON knows neither infinities nor NaN."""
+    """JSON has neither infinities nor NaN."""
     return value if math.isfinite(value) else None
 
 
@@ -114,26 +114,26 @@ def _short(value: float) -> float | None:
 
 
 def _shown(readings: Iterable[Reading], line: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a person wants to see, each with the way in which several processes' values become one."""
-    found: dict[str, tuple[Definition, list[float]]] = {}
-    # What a program says of itself comes first, and counts where its connections have the same word.
+    """The values to show to people, each with how to merge several processes."""
+    by_name: dict[str, tuple[Definition, list[float]]] = {}
+    # A program's own value comes first and wins over those of its connections with the same name.
     for reading in sorted(readings, key=lambda reading: bool(reading.labels)):
         definition = reading.definition
-        known = found.get(definition.shown)
+        known = by_name.get(definition.shown)
         if not definition.shown or (known and reading.labels and not known[0].labels):
             continue
         value = _value_shown(definition, key(reading), line)
         if value is not None:
-            found.setdefault(definition.shown, (definition, []))[1].append(value)
+            by_name.setdefault(definition.shown, (definition, []))[1].append(value)
     return [
         {
             "name": definition.shown,
-            # Within one process, waiting here and waiting there add up.
-            "value": merge(values, "sum" if definition.kind == "counter" else _way(definition)),
+            # Within one process, several waits add up.
+            "value": merge(values, "sum" if definition.kind == "counter" else _merge_method(definition)),
             "unit": _unit(definition),
-            "merge": _way(definition),
+            "merge": _merge_method(definition),
         }
-        for definition, values in found.values()
+        for definition, values in by_name.values()
     ]
 
 
@@ -145,14 +145,14 @@ def _value_shown(definition: Definition, name: str, line: dict[str, Any]) -> flo
     return line["metrics"].get(name)  # type: ignore[no-any-return]
 
 
-def _way(definition: Definition) -> str:
+def _merge_method(definition: Definition) -> str:
     if definition.kind == "counter":
         return "mean" if definition.unit == "seconds" else "sum"
     return "sum" if definition.adds_up else "mean"
 
 
 def _unit(definition: Definition) -> str:
-    """``/s``, ``bytes/s``; seconds in a second are a share of the time."""
+    """``/s`` or ``bytes/s``; seconds per second are a share of time."""
     if definition.kind != "counter":
         return definition.unit
     if definition.unit == "seconds":
@@ -160,6 +160,6 @@ def _unit(definition: Definition) -> str:
     return "bytes/s" if definition.unit == "bytes" else "/s"
 
 
-def merge(values: list[float], way: str) -> float:
-    """Several processes' values as one."""
-    return float(f"{sum(values) if way == 'sum' else sum(values) / len(values):.6g}")
+def merge(values: list[float], method: str) -> float:
+    """Merge the values of several processes."""
+    return float(f"{sum(values) if method == 'sum' else sum(values) / len(values):.6g}")

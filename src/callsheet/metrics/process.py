@@ -1,4 +1,4 @@
-"""What a process uses of its machine, read when somebody looks."""
+"""Resource usage of the process, read on demand."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add_process_metrics(registry: Registry) -> None:
 
 
 def lost(registry: Registry) -> Family[Counter]:
-    """What an exporter counts when it cannot do its work."""
+    """Counts failed exports."""
     return registry.counters(
         "metrics_lost",
         "Failed attempts to export metrics, by exporter: lines, tensorboard, port, upload.",
@@ -51,9 +51,11 @@ def _resident() -> int:
     except FileNotFoundError:
         import resource
 
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # no system without /proc tells the present
-        return most if sys.platform == "darwin" else most * 1024
+        peak = resource.getrusage(
+            resource.RUSAGE_SELF
+        ).ru_maxrss  # the peak: systems without /proc do not report the current value
+        return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _open_files() -> int:
-    return len(os.listdir("/proc/self/fd")) - 1  # the listing itself holds one
+    return len(os.listdir("/proc/self/fd")) - 1  # the listing itself opens one

@@ -1,4 +1,4 @@
-"""Readings as Prometheus wants them: the text format 0.0.4, and OpenMetrics 1.0 for those who ask for it."""
+"""Metrics in Prometheus' text format 0.0.4, and in OpenMetrics 1.0 on request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from callsheet.metrics.targets import Identity
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_METRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 JSON: Final = "application/json"
-"""The newest line, for our own tools."""
+"""The newest JSON line, for our own tools."""
 
 
 def text(readings: Sequence[Reading], identity: Identity, *, openmetrics: bool = False) -> str:
@@ -31,7 +31,7 @@ def text(readings: Sequence[Reading], identity: Identity, *, openmetrics: bool =
 
 
 def _info(identity: Identity, *, openmetrics: bool) -> list[str]:
-    """Who speaks, in a line that others can be joined with."""
+    """The process's identity, as an info metric to join with."""
     pairs = (
         ("experiment", identity.experiment),
         ("run", identity.run),
@@ -54,11 +54,11 @@ def _head(definition: Definition, *, openmetrics: bool) -> list[str]:
     name = definition.full_name
     if definition.kind == "counter" and not openmetrics:
         name += "_total"
-    said = definition.help.replace("\\", "\\\\").replace("\n", "\\n")
+    help = definition.help.replace("\\", "\\\\").replace("\n", "\\n")
     if openmetrics:
-        said = said.replace('"', '\\"')
+        help = help.replace('"', '\\"')
     unit = [f"# UNIT {name} {definition.unit}"] if openmetrics and definition.unit else []
-    return [f"# HELP {name} {said}", f"# TYPE {name} {definition.kind}", *unit]
+    return [f"# HELP {name} {help}", f"# TYPE {name} {definition.kind}", *unit]
 
 
 def _samples(reading: Reading, *, openmetrics: bool) -> list[str]:
@@ -73,7 +73,7 @@ def _samples(reading: Reading, *, openmetrics: bool) -> list[str]:
         below += count
         lines.append(f"{name}_bucket{_labels((*pairs, ('le', _number(bound))))} {below}")
     if openmetrics and value.bounds[0] < 0:
-        return lines  # a sum that may fall is none for OpenMetrics, and the count goes with it
+        return lines  # OpenMetrics allows no sum that may fall, and no count without it
     lines.append(f"{name}_count{_labels(pairs)} {below}")
     lines.append(f"{name}_sum{_labels(pairs)} {_number(value.total)}")
     return lines

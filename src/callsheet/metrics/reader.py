@@ -1,4 +1,4 @@
-"""Reads what processes have exported: the newest line of each, at a bounded cost, whatever state its file is in."""
+"""Reads the newest exported metrics of each process, at a bounded cost, even from damaged files."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any, Final
 from callsheet.metrics.json_lines import merge
 from callsheet.metrics.targets import split_address
 
-TAIL: Final = 64 * 1024
-"""Bytes read from the end of a file at first; more only for a line that is longer."""
-LONGEST_LINE: Final = 4 * 1024 * 1024
+TAIL_BYTES: Final = 64 * 1024
+"""Read from the end of a file first; more only if the line is longer."""
+MAX_LINE_BYTES: Final = 4 * 1024 * 1024
 REQUEST: Final = (
     b"GET /metrics HTTP/1.1\r\nHost: metrics\r\nAccept: application/json\r\nConnection: close\r\n\r\n"
 )
-"""What to send to a process's port for its newest line."""
-_LARGEST: Final = sys.float_info.max
-STALE: Final = 3
-"""A line older than so many of its intervals tells nothing about a process that should still be writing."""
+"""Requests the newest line from a process's port."""
+_MAX_FLOAT: Final = sys.float_info.max
+STALE_INTERVALS: Final = 3
+"""A line older than this many intervals is stale, unless the process has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,28 +33,28 @@ class ProcessMetrics:
     index: int
     container: str
     time: float
-    """When they were taken."""
+    """When they were read."""
     interval: float = 5.0
     """Seconds between two lines."""
     last: bool = False
-    """Whether the process has ended, and said so."""
+    """Whether the process has ended and this is its last line."""
     metrics: dict[str, Any] = field(default_factory=dict)
-    """Value by name; of a histogram its count, sum and filled buckets."""
+    """Value by name; for a histogram its count, sum and nonempty buckets."""
     rates: dict[str, float | None] = field(default_factory=dict)
-    """Of counters: how much they grow in a second."""
+    """Growth of counters per second."""
     recent: dict[str, dict[str, float | None]] = field(default_factory=dict)
-    """Of histograms: quantiles since the line before."""
+    """Quantiles of histograms since the previous line."""
     shown: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def name(self) -> str:
-        """``role/index``, and the container where a role is a group."""
+        """``role/index``, with the container if the role is a group."""
         own = f"{self.role}/{self.index}"
         return own if self.container == self.role else f"{own}/{self.container}"
 
     def is_current(self, now: float) -> bool:
-        """Whether its rates still hold."""
-        return not self.last and now - self.time <= max(15.0, STALE * self.interval)
+        """Whether its rates are current."""
+        return not self.last and now - self.time <= max(15.0, STALE_INTERVALS * self.interval)
 
     def to_data(self) -> dict[str, Any]:
         """As JSON-compatible data."""
@@ -62,8 +62,8 @@ class ProcessMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """One number for a person."""
+class ShownMetric:
+    """One number for people."""
 
     name: str
     value: float
@@ -72,7 +72,7 @@ class Shown:
 
 
 def parse(data: bytes) -> ProcessMetrics | None:
-    """A line's content; None when it is not a whole line of ours."""
+    """Parse a line; None if it is incomplete or not ours."""
     try:
         line = json.loads(data)
         return ProcessMetrics(
@@ -91,30 +91,30 @@ def parse(data: bytes) -> ProcessMetrics | None:
         return None
 
 
-def newest(path: str) -> ProcessMetrics | None:
-    """The newest whole line of a file: a torn one at its end is passed over."""
+def read_newest(path: str) -> ProcessMetrics | None:
+    """The newest complete line of a file."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
-            tail = TAIL
+            tail = TAIL_BYTES
             while True:
                 start = max(0, size - tail)
                 file.seek(start)
                 *lines, torn = file.read(size - start).split(b"\n")
-                # What stands before the first line's end may be the rest of a longer line.
+                # The first line may be the rest of a longer one.
                 for line in reversed(lines if start == 0 else lines[1:]):
-                    found = parse(line)
-                    if found is not None:
-                        return found
-                if start == 0 or tail >= LONGEST_LINE:
+                    metrics = parse(line)
+                    if metrics is not None:
+                        return metrics
+                if start == 0 or tail >= MAX_LINE_BYTES:
                     return parse(torn)
                 tail *= 4
     except OSError:
         return None
 
 
-def is_whole(data: bytes) -> bool:
-    """Whether this is all of a port's answer: what lies between may keep the connection open."""
+def is_complete(data: bytes) -> bool:
+    """Whether this is the port's whole response. A proxy may keep the connection open after it."""
     head, end, body = data.partition(b"\r\n\r\n")
     length = next(
         (
@@ -129,23 +129,23 @@ def is_whole(data: bytes) -> bool:
 
 
 def from_response(data: bytes) -> ProcessMetrics | None:
-    """What a port answered to `REQUEST`."""
+    """Parse the response to `REQUEST`."""
     head, _, body = data.partition(b"\r\n\r\n")
     return parse(body) if head.startswith(b"HTTP/1.1 200 ") else None
 
 
-def ask(address: str, patience: float = 1.0) -> ProcessMetrics | None:
-    """The newest metrics of the process that serves them there; None when it does not answer in time."""
+def fetch(address: str, timeout: float = 1.0) -> ProcessMetrics | None:
+    """The newest metrics from a process's port; None if it does not answer in time."""
     import socket
 
     data = b""
-    limit = time.monotonic() + patience
+    limit = time.monotonic() + timeout
     try:
-        with socket.create_connection(split_address(address), patience) as connection:
+        with socket.create_connection(split_address(address), timeout) as connection:
             connection.sendall(REQUEST)
-            while not is_whole(data):
+            while not is_complete(data):
                 left = limit - time.monotonic()
-                if left <= 0 or len(data) > LONGEST_LINE:
+                if left <= 0 or len(data) > MAX_LINE_BYTES:
                     return None
                 connection.settimeout(left)
                 piece = connection.recv(1 << 16)
@@ -157,22 +157,22 @@ def ask(address: str, patience: float = 1.0) -> ProcessMetrics | None:
     return from_response(data)
 
 
-class Reader:
-    """Reads the metrics of a run's folder again and again; a file that has not changed is not opened."""
+class FolderReader:
+    """Reads the metrics in a run's folder repeatedly, without opening unchanged files."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = os.path.join(folder, "metrics")
         self._known: dict[str, tuple[tuple[int, int, int], ProcessMetrics | None]] = {}
 
     def read(self) -> list[ProcessMetrics]:
-        """The newest metrics of every process, by role, index and container; none costs one look."""
-        found = {}
+        """The newest metrics of every process, sorted by role, index and container."""
+        newest = {}
         for path in _files(self._folder):
             metrics = self._newest(path)
             if metrics is not None:
-                found[path] = metrics
-        self._known = {path: known for path, known in self._known.items() if path in found}
-        return sorted(found.values(), key=lambda item: (item.role, item.index, item.container, -item.time))
+                newest[path] = metrics
+        self._known = {path: known for path, known in self._known.items() if path in newest}
+        return sorted(newest.values(), key=lambda item: (item.role, item.index, item.container, -item.time))
 
     def _newest(self, path: str) -> ProcessMetrics | None:
         try:
@@ -182,10 +182,10 @@ class Reader:
         mark = (state.st_ino, state.st_size, state.st_mtime_ns)
         known = self._known.get(path)
         if known is None or known[0] != mark:
-            found = newest(path)
-            if found is None and state.st_size == 0:
-                found = newest(f"{path}.1")  # rotated at this moment, or on a disk that is full
-            known = self._known[path] = (mark, found)
+            metrics = read_newest(path)
+            if metrics is None and state.st_size == 0:
+                metrics = read_newest(f"{path}.1")  # just rotated, or the disk is full
+            known = self._known[path] = (mark, metrics)
         return known[1]
 
 
@@ -207,19 +207,21 @@ def _entries(folder: str) -> list[str]:
 
 def shown_by_role(
     processes: Iterable[ProcessMetrics], *, ended: bool, now: float | None = None
-) -> dict[str, list[Shown]]:
-    """The numbers that a person wants, one of each for a role. While a run goes on, only what is current counts."""
+) -> dict[str, list[ShownMetric]]:
+    """The numbers to show for each role. While a run is active, only current values count."""
     now = time.time() if now is None else now
-    found: dict[str, dict[tuple[str, str, str], list[float]]] = {}
+    by_role: dict[str, dict[tuple[str, str, str], list[float]]] = {}
     for process in processes:
         if not ended and not process.is_current(now):
             continue
         for item in process.shown:
-            value, unit, way = item.get("value"), str(item.get("unit", "")), str(item.get("merge", "mean"))
-            if isinstance(value, (int, float)) and abs(value) <= _LARGEST:
-                key = (str(item.get("name", "")), unit, way)
-                found.setdefault(process.role, {}).setdefault(key, []).append(float(value))
+            value, unit, method = item.get("value"), str(item.get("unit", "")), str(item.get("merge", "mean"))
+            if isinstance(value, (int, float)) and abs(value) <= _MAX_FLOAT:
+                key = (str(item.get("name", "")), unit, method)
+                by_role.setdefault(process.role, {}).setdefault(key, []).append(float(value))
     return {
-        role: [Shown(name, merge(values, way), unit) for (name, unit, way), values in numbers.items()]
-        for role, numbers in found.items()
+        role: [
+            ShownMetric(name, merge(values, method), unit) for (name, unit, method), values in numbers.items()
+        ]
+        for role, numbers in by_role.items()
     }

@@ -1,4 +1,4 @@
-"""The place where a process's metrics are made, once each, and read all together."""
+"""Creates a process's metrics, each once, and reads them all together."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Generic, NamedTuple, TypeVar
 
 from callsheet.errors import UserError
 from callsheet.metrics import instruments
-from callsheet.metrics.definition import COUNTS, LABEL_SETS, LONGEST_LABEL, SECONDS, Definition, define
+from callsheet.metrics.definition import COUNTS, LABEL_SETS, MAX_LABEL_LENGTH, SECONDS, Definition, define
 from callsheet.metrics.instruments import Counter, Distribution, Gauge, Histogram, Number
 
 Instrument = TypeVar("Instrument", Counter, Gauge, Histogram)
 
 
 class Reading(NamedTuple):
-    """One instrument at one moment."""
+    """An instrument's value at one moment."""
 
     definition: Definition
     labels: tuple[str, ...]
-    """Values of the definition's labels, in its order."""
+    """The label values, in the definition's order."""
     value: Number | Distribution
 
 
 class Family(Generic[Instrument]):
-    """One metric with labels: an instrument for each combination of their values. Ask once and keep what you get."""
+    """A metric with labels: one instrument per combination of label values. Call `of` once and keep the result."""
 
     def __init__(self, definition: Definition, make: Callable[[], Instrument], limit: int) -> None:
         self.definition = definition
@@ -40,8 +40,8 @@ class Family(Generic[Instrument]):
         wanted = self.definition.labels
         if len(labels) != len(wanted) or any(label not in labels for label in wanted):
             raise UserError(
-                f"the metric {self.definition.name!r} was asked for with the labels {_listed(labels)}",
-                fix=f"give exactly these: {_listed(wanted)}",
+                f"the metric {self.definition.name!r} was requested with the labels {_listed(labels)}",
+                fix=f"use exactly these: {_listed(wanted)}",
             )
         key = tuple(str(labels[label]) for label in wanted)
         return self._members.get(key) or self._add(key)
@@ -50,39 +50,39 @@ class Family(Generic[Instrument]):
         shown = ", ".join(
             f"{label}={value[:40]!r}" for label, value in zip(self.definition.labels, key, strict=True)
         )
-        if any(len(value) > LONGEST_LABEL for value in key):
+        if any(len(value) > MAX_LABEL_LENGTH for value in key):
             raise UserError(
-                f"a label of the metric {self.definition.name!r} is longer than {LONGEST_LABEL} characters: {shown}",
-                fix="use short words that come from a fixed list",
+                f"a label of the metric {self.definition.name!r} is longer than {MAX_LABEL_LENGTH} characters: {shown}",
+                fix="use short values from a fixed list",
             )
         with self._lock:
             if key not in self._members and len(self._members) >= self.limit:
                 raise UserError(
-                    f"the metric {self.definition.name!r} has {self.limit} combinations of labels, its limit, and {shown} "
-                    "would be one more",
-                    fix="use labels for words from a short list, never for ids, addresses or steps; or give it a higher limit",
+                    f"the metric {self.definition.name!r} already has {self.limit} label combinations, its limit; {shown} would be "
+                    "one more",
+                    fix="use labels for a few fixed values, never for ids, addresses or steps; or raise the limit",
                 )
             return self._members.setdefault(key, self._make())
 
     def read(self) -> list[tuple[tuple[str, ...], Instrument]]:
-        """Every instrument with its labels' values."""
+        """Every instrument with its label values."""
         return list(self._members.items())
 
     def forget_parent(self) -> None:
-        """In a forked child: what the parent has counted is the parent's, and a lock that it held stays held."""
+        """In a forked child: reset the counts, which are the parent's, and the lock, which the parent may have held."""
         self._lock = threading.Lock()
         for member in self._members.values():
             member.reset()
 
 
 class Registry:
-    """The metrics of one process. A name that is asked for again, with the same meaning, is the same metric."""
+    """The metrics of one process. Requesting the same name and meaning again returns the same metric."""
 
     def __init__(self) -> None:
         self._families: dict[str, Family[Counter] | Family[Gauge] | Family[Histogram]] = {}
         self._lock = threading.Lock()
         self.failures = Counter()
-        """How often a followed function failed; its metric is then left out."""
+        """How often a followed function failed; its metric is then skipped."""
         _registries.add(self)
 
     def counter(self, name: str, help: str, *, unit: str = "", shown: bool | str = False) -> Counter:
@@ -99,7 +99,7 @@ class Registry:
         shown: bool | str = False,
         limit: int = LABEL_SETS,
     ) -> Family[Counter]:
-        """Counters that labels tell apart."""
+        """Counters by label."""
         definition = define(name, "counter", help, unit=unit, labels=labels, shown=shown)
         make = instruments.LockedCounter if instruments.LOCKED else Counter
         return self._family(Family(definition, make, limit))
@@ -113,7 +113,7 @@ class Registry:
         shown: bool | str = False,
         adds_up: bool = False,
     ) -> Gauge:
-        """A number that goes up and down. `adds_up`: the replicas' values are shown as their sum, not their mean."""
+        """A number that goes up and down. `adds_up`: replicas' values are shown as their sum, not their mean."""
         return self.gauges(name, help, (), unit=unit, shown=shown, adds_up=adds_up).of()
 
     def gauges(
@@ -127,7 +127,7 @@ class Registry:
         adds_up: bool = False,
         limit: int = LABEL_SETS,
     ) -> Family[Gauge]:
-        """Gauges that labels tell apart."""
+        """Gauges by label."""
         definition = define(name, "gauge", help, unit=unit, labels=labels, shown=shown, adds_up=adds_up)
         make = instruments.LockedGauge if instruments.LOCKED else Gauge
         return self._family(Family(definition, make, limit))
@@ -141,7 +141,7 @@ class Registry:
         buckets: Sequence[float] | None = None,
         shown: bool | str = False,
     ) -> Histogram:
-        """How values are spread. Without buckets: fit for times when the unit is seconds, else for counts."""
+        """The distribution of values. The default buckets suit times if the unit is seconds, otherwise counts."""
         return self.histograms(name, help, (), unit=unit, buckets=buckets, shown=shown).of()
 
     def histograms(
@@ -155,7 +155,7 @@ class Registry:
         shown: bool | str = False,
         limit: int = LABEL_SETS,
     ) -> Family[Histogram]:
-        """Histograms that labels tell apart."""
+        """Histograms by label."""
         if buckets is None:
             buckets = SECONDS if unit == "seconds" else COUNTS
         definition = define(name, "histogram", help, unit=unit, labels=labels, bounds=buckets, shown=shown)
@@ -167,25 +167,25 @@ class Registry:
             known = self._families.setdefault(new.definition.name, new)
         if known.definition != new.definition or known.limit != new.limit:
             raise UserError(
-                f"the metric {new.definition.name!r} is already there with another meaning: {known.definition.help}",
-                fix="choose another name, or describe it in the same words",
+                f"the metric {new.definition.name!r} already exists with another meaning: {known.definition.help}",
+                fix="choose another name, or use the same definition",
             )
         return known  # type: ignore[return-value] # equal definitions have equal kinds
 
     def definitions(self) -> list[Definition]:
-        """What there is, in the order in which it was made."""
+        """All definitions, in the order of creation."""
         return [family.definition for family in list(self._families.values())]
 
     def snapshot(self) -> list[Reading]:
-        """Every instrument now. Takes no lock: a signal's handler may call it."""
-        found: list[Reading] = []
+        """The current value of every instrument. Takes no lock, so that a signal handler may call it."""
+        readings: list[Reading] = []
         for family in list(self._families.values()):
             for labels, member in family.read():
                 try:
-                    found.append(Reading(family.definition, labels, member.value))
-                except Exception:  # noqa: BLE001 - a user's function; the others must be seen all the same
+                    readings.append(Reading(family.definition, labels, member.value))
+                except Exception:  # noqa: BLE001 - a user's function; the others must still be read
                     self.failures.add()
-        return found
+        return readings
 
 
 _registries: weakref.WeakSet[Registry] = weakref.WeakSet()

@@ -1,7 +1,7 @@
-"""Serves ``/metrics`` and ``/healthz`` to whoever scrapes, from threads of its own that the program never waits for.
+"""Serves ``/metrics`` and ``/healthz`` from its own threads, without making the program wait.
 
-Our own few lines of HTTP, because `http.server` takes longer to import than all the rest of this package. What a
-stranger can cost is bounded: connections at a time, bytes of a request, seconds for all of it.
+A minimal HTTP server, because importing `http.server` takes longer than the rest of this package. Connections, request
+size and time are limited, so that strangers cannot use up the process.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from collections.abc import Callable
 from typing import Final
 
 from callsheet.errors import UserError
-from callsheet.metrics import prometheus as exposition
+from callsheet.metrics import prometheus
 from callsheet.metrics.instruments import Counter
 from callsheet.metrics.targets import split_address
 
-CONNECTIONS: Final = 8
-"""At a time; the next one is told to come back."""
-REQUEST_BYTES: Final = 16 * 1024
-PATIENCE: Final = 5.0
-"""Seconds for one request and its answer."""
+MAX_CONNECTIONS: Final = 8
+"""More at the same time get 503."""
+MAX_REQUEST_BYTES: Final = 16 * 1024
+REQUEST_TIMEOUT: Final = 5.0
+"""Seconds for a request and its response."""
 
 Page = Callable[[str], str]
-"""The page for a content type: `exposition.TEXT`, `exposition.OPEN_METRICS` or `exposition.JSON`."""
+"""The page for a content type: `prometheus.TEXT`, `prometheus.OPEN_METRICS` or `prometheus.JSON`."""
 
 
 class Server:
-    """Answers until it is closed."""
+    """Serves until it is closed."""
 
     def __init__(self, address: str, page: Page) -> None:
         host, port = split_address(address)
@@ -39,11 +39,11 @@ class Server:
             )
         except OSError as error:
             raise UserError(
-                f"metrics cannot be served on {address}: {error.strerror}",
+                f"cannot serve metrics on {address}: {error.strerror}",
                 fix="let another process of this container serve them, or bind the endpoint to another port",
             ) from None
         self._page = page
-        self._places = threading.BoundedSemaphore(CONNECTIONS)
+        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self.scrapes = Counter()
         self.refused = Counter()
         self._thread = threading.Thread(target=self._serve, name="callsheet-metrics-port", daemon=True)
@@ -51,19 +51,19 @@ class Server:
 
     @property
     def address(self) -> str:
-        """Where it really listens, also when the port was left open."""
+        """Where it listens, with the actual port."""
         host, port = self._listener.getsockname()[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def close(self) -> None:
-        """Stop listening. Answers that are under way end with the program or in time."""
+        """Stop listening. Responses in progress finish or time out."""
         with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # closing alone does not wake the thread that waits
+            self._listener.shutdown(socket.SHUT_RDWR)  # closing alone does not wake the waiting thread
         self._listener.close()
-        self._thread.join(PATIENCE)
+        self._thread.join(REQUEST_TIMEOUT)
 
     def abandon(self) -> None:
-        """In a forked child: the thread is the parent's, and so is the port."""
+        """In a forked child: close the parent's port."""
         self._listener.close()
 
     def _serve(self) -> None:
@@ -73,48 +73,48 @@ class Server:
             except OSError:
                 if self._listener.fileno() < 0 or not _is_listening(self._listener):
                     return
-                time.sleep(0.1)  # out of descriptors for a moment: nothing tells when there are some again
+                time.sleep(0.1)  # out of descriptors: nothing notifies us when there are some again
                 continue
-            if not self._places.acquire(blocking=False):
+            if not self._slots.acquire(blocking=False):
                 self.refused.add()
                 _refuse(connection)
                 continue
             try:
-                threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
-            except RuntimeError:  # no more threads, or the interpreter is about to end
-                self._places.release()
+                threading.Thread(target=self._respond, args=(connection,), daemon=True).start()
+            except RuntimeError:  # no more threads, or the interpreter is shutting down
+                self._slots.release()
                 connection.close()
 
-    def _answer(self, connection: socket.socket) -> None:
+    def _respond(self, connection: socket.socket) -> None:
         try:
             with connection, contextlib.suppress(OSError):
-                head = _read_head(connection, time.monotonic() + PATIENCE)
+                head = _read_head(connection, time.monotonic() + REQUEST_TIMEOUT)
                 if head is None:
                     return
                 connection.sendall(self._response(head))
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_WR)
         finally:
-            self._places.release()
+            self._slots.release()
 
     def _response(self, head: bytes) -> bytes:
         first, _, rest = head.decode("latin-1").partition("\r\n")
         words = first.split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            return _message("400 Bad Request", "this is not a request of HTTP/1.1\n")
+            return _message("400 Bad Request", "this is not an HTTP/1.1 request\n")
         method, target, _ = words
         path = target.partition("?")[0]
         if path not in ("/metrics", "/healthz"):
-            return _message("404 Not Found", "there are /metrics and /healthz here\n")
+            return _message("404 Not Found", "try /metrics or /healthz\n")
         if method != "GET":
-            return _message("405 Method Not Allowed", "only GET is answered here\n", extra="Allow: GET\r\n")
+            return _message("405 Method Not Allowed", "only GET is supported\n", extra="Allow: GET\r\n")
         if path == "/healthz":
             return _message("200 OK", "ok\n")
         kind = _wanted(rest)
         try:
             page = self._page(kind)
-        except Exception:  # noqa: BLE001 - whatever it is, the one who scrapes is told, and the thread goes on
-            return _message("500 Internal Server Error", "the metrics could not be written down\n")
+        except Exception:  # noqa: BLE001 - report any error to the client
+            return _message("500 Internal Server Error", "the metrics could not be rendered\n")
         self.scrapes.add()
         return _message("200 OK", page, kind)
 
@@ -127,11 +127,11 @@ def _is_listening(listener: socket.socket) -> bool:
 
 
 def _read_head(connection: socket.socket, limit: float) -> bytes | None:
-    """The request up to its empty line; None when it does not come in time or is too long."""
+    """The request's head; None if it does not arrive in time or is too long."""
     data = b""
     while b"\r\n\r\n" not in data:
         left = limit - time.monotonic()
-        if left <= 0 or len(data) > REQUEST_BYTES:
+        if left <= 0 or len(data) > MAX_REQUEST_BYTES:
             return None
         connection.settimeout(left)
         piece = connection.recv(4096)
@@ -143,15 +143,15 @@ def _read_head(connection: socket.socket, limit: float) -> bytes | None:
 
 
 def _wanted(headers: str) -> str:
-    """The content type that the Accept header prefers among ours; the plain text when it does not care."""
+    """The content type that the Accept header prefers; plain text by default."""
     for line in headers.split("\r\n"):
         name, _, value = line.partition(":")
         if name.strip().lower() == "accept":
             return max(
-                (exposition.TEXT, exposition.OPEN_METRICS, exposition.JSON),
+                (prometheus.TEXT, prometheus.OPEN_METRICS, prometheus.JSON),
                 key=lambda kind: _weight(kind, value),
             )
-    return exposition.TEXT
+    return prometheus.TEXT
 
 
 def _weight(kind: str, accept: str) -> float:

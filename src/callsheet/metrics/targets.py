@@ -1,4 +1,4 @@
-"""Who exports metrics and where to, as the contract's environment says it."""
+"""Where a process exports its metrics, from its environment variables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from callsheet import contract
 from callsheet.errors import UserError
 
 ENDPOINT = "metrics"
-"""A container that binds an endpoint of this name, or one that ends with ``-metrics``, serves its metrics there."""
+"""A container serves its metrics on an endpoint that it binds with this name or with the suffix ``-metrics``."""
 
 
 @dataclass(frozen=True)
@@ -27,25 +27,25 @@ class Identity:
 
     @property
     def name(self) -> str:
-        """One word for it: ``actor-3``, or ``sim-0-policy`` for a container of a group."""
+        """``actor-3``, or ``sim-0-policy`` for a container of a group."""
         own = f"{self.role}-{self.index}"
         return own if self.container == self.role else f"{own}-{self.container}"
 
 
-class Outlets(NamedTuple):
-    """Where a process's metrics go; what is empty is not wanted."""
+class ExportTargets(NamedTuple):
+    """Where a process's metrics go. Empty ones are not used."""
 
     identity: Identity = Identity()
     address: str = ""
-    """``host:port`` to serve them on."""
+    """``host:port`` of the Prometheus port."""
     folder: str = ""
-    """The run's results, a local folder."""
+    """The run's results, if they are in a local folder."""
     remote: str = ""
-    """The run's results, when they are not a local folder: they are put there by somebody who can."""
+    """The run's results, if they are in a remote store; the exporter then needs a sink."""
 
     @staticmethod
-    def from_env(environ: Mapping[str, str] | None = None) -> Outlets:
-        """What the environment of a replica says; nothing is wanted outside an experiment."""
+    def from_env(environ: Mapping[str, str] | None = None) -> ExportTargets:
+        """From a replica's environment; none outside an experiment."""
         env = os.environ if environ is None else environ
         role = env.get(contract.ROLE, "main")
         identity = Identity(
@@ -58,25 +58,25 @@ class Outlets(NamedTuple):
         )
         storage = env.get(contract.STORAGE, "")
         folder = _local_folder(storage)
-        return Outlets(identity, address=_address(env), folder=folder, remote="" if folder else storage)
+        return ExportTargets(identity, address=_address(env), folder=folder, remote="" if folder else storage)
 
 
 def _local_folder(storage: str) -> str:
     """The path of a ``file://`` URL; empty for any other."""
     if not storage.startswith("file://"):
         return ""
-    from urllib.parse import unquote, urlsplit  # costs more than the rest of the package
+    from urllib.parse import unquote, urlsplit  # slow to import
 
     return unquote(urlsplit(storage).path)
 
 
 def serves_metrics(endpoint: str) -> bool:
-    """Whether metrics are served on an endpoint of this name. A name belongs to one role, so each may have its own."""
+    """Whether metrics are served on an endpoint of this name."""
     return endpoint == ENDPOINT or endpoint.endswith(f"-{ENDPOINT}")
 
 
 def _address(env: Mapping[str, str]) -> str:
-    """The endpoint's own address. Only the container that binds an endpoint has this variable, so it is ours."""
+    """The address to serve on. Only the container that binds an endpoint has this variable."""
     plain = contract.endpoint_variable(ENDPOINT, contract.ENDPOINT_BIND)
     ending = plain.removeprefix(contract.PREFIX)
     longer = sorted(
@@ -88,7 +88,7 @@ def _address(env: Mapping[str, str]) -> str:
 def _number(env: Mapping[str, str], name: str) -> int:
     text = env.get(name) or "0"
     if not text.isdecimal():
-        raise UserError(f"{name} is {text!r}", fix="it is set by Callsheet; leave it as it is")
+        raise UserError(f"{name} is {text!r}", fix="do not change it; Callsheet sets it")
     return int(text)
 
 
@@ -96,5 +96,5 @@ def split_address(address: str) -> tuple[str, int]:
     """Host and port of ``host:port``."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
-        raise UserError(f"{address!r} is no address to serve metrics on", fix="write host:port")
+        raise UserError(f"{address!r} is not an address to serve metrics on", fix="use host:port")
     return host.strip("[]"), int(port)

@@ -1,7 +1,7 @@
-"""TensorBoard's event files, written by hand: a few record types, so that no library has to be imported for them.
+"""TensorBoard's event files, encoded here so that no library has to be imported.
 
-A record is a length, its checksum, an ``Event`` in protobuf's encoding, and its checksum. Only what scalars and
-histograms need is encoded.
+A record is a length, its checksum, an ``Event`` in protobuf encoding, and its checksum. Only scalars and histograms are
+supported.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Final, Protocol
 
 from callsheet.metrics.instruments import Distribution, Number
 
-LONGEST: Final = 256 * 1024 * 1024
-"""Bytes of one event file; what comes after is refused, and the exporter says so."""
+MAX_FILE_BYTES: Final = 256 * 1024 * 1024
+"""Beyond this, writes fail and the exporter logs it."""
 _POLYNOMIAL = 0x82F63B78
-_LARGEST = 1.7976931348623157e308
+_MAX_DOUBLE = 1.7976931348623157e308
 
 
 class _Output(Protocol):
@@ -29,28 +29,28 @@ class _Output(Protocol):
 
 
 def file_name(number: int = 0) -> str:
-    """A name that TensorBoard recognizes, and that sorts by the time of writing."""
+    """A name that TensorBoard recognizes and that sorts by time."""
     return f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{number}"
 
 
 class EventFile:
-    """A file of events in a folder; made with the first event."""
+    """An event file in a folder, created with the first event."""
 
-    def __init__(self, folder: str, *, limit: int = LONGEST) -> None:
+    def __init__(self, folder: str, *, limit: int = MAX_FILE_BYTES) -> None:
         self.path = os.path.join(folder, file_name())
         self._limit = limit
         self._fd = -1
         self._size = 0
 
     def write(self, data: bytes) -> None:
-        """Append whole records; OSError when they are not there as a whole."""
+        """Append whole records, or raise OSError."""
         if self._size + len(data) > self._limit:
             raise OSError(f"{self.path} has reached its limit of {self._limit} bytes")
         if self._fd < 0:
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
             self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
             if os.write(self._fd, HEAD) < len(HEAD):
-                raise OSError(f"{self.path} cannot be begun")
+                raise OSError(f"cannot write to {self.path}")
             self._size = len(HEAD)
         try:
             written = 0
@@ -64,14 +64,14 @@ class EventFile:
         self._size += len(data)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 class EventWriter:
-    """Writes scalars and histograms; any thread may."""
+    """Writes scalars and histograms, from any thread."""
 
     def __init__(self, output: _Output) -> None:
         self._output = output
@@ -79,26 +79,26 @@ class EventWriter:
 
     @staticmethod
     def in_folder(folder: str) -> EventWriter:
-        """A new file in a folder that TensorBoard looks at."""
+        """A new file in TensorBoard's log folder."""
         return EventWriter(EventFile(folder))
 
     def write(
         self, step: int, values: Mapping[str, Number | Distribution], wall_time: float | None = None
     ) -> None:
-        """One event with several values by their tags."""
+        """Write one event with values by tag."""
         summary = b"".join(_message(1, _value(tag, value)) for tag, value in values.items())
         event = _double(1, time.time() if wall_time is None else wall_time) + _integer(2, step)
         with self._lock:
             self._output.write(record(event + _message(5, summary)))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._lock:
             self._output.close()
 
 
 def record(data: bytes) -> bytes:
-    """An event with its frame."""
+    """An event as a record."""
     length = struct.pack("<Q", len(data))
     return length + struct.pack("<I", _masked(length)) + data + struct.pack("<I", _masked(data))
 
@@ -111,20 +111,20 @@ def _value(tag: str, value: Number | Distribution) -> bytes:
 
 
 def _single(value: Number) -> float:
-    """A number that fits into single precision."""
+    """The number, limited to single precision."""
     return max(-3.4028234663852886e38, min(3.4028234663852886e38, float(value)))
 
 
 def _histogram(value: Distribution) -> bytes:
-    """What is not known exactly (the extremes, the sum of squares) is told as far as the buckets tell it."""
-    limits = (*value.bounds, _LARGEST)
+    """Extremes and sum of squares are estimated from the buckets."""
+    limits = (*value.bounds, _MAX_DOUBLE)
     filled = [place for place, count in enumerate(value.counts) if count]
     low = high = squares = 0.0
     if filled:
         low = value.bounds[filled[0] - 1] if filled[0] else min(0.0, value.bounds[0])
         high = value.bounds[min(filled[-1], len(value.bounds) - 1)]
         squares = sum(value.counts[p] * value.bounds[min(p, len(value.bounds) - 1)] ** 2 for p in filled)
-    # TensorBoard reads a bucket's left edge from the one before.
+    # TensorBoard takes a bucket's left edge from the previous one.
     first, last = (max(0, filled[0] - 1), filled[-1] + 1) if filled else (0, 1)
     kept = slice(first, last)
     return (
@@ -176,7 +176,7 @@ _CRC = _table()
 
 
 def crc32c(data: bytes) -> int:
-    """The Castagnoli checksum, which neither zlib nor binascii has."""
+    """The Castagnoli checksum, which zlib and binascii lack."""
     crc = 0xFFFF_FFFF
     table = _CRC
     for byte in data:

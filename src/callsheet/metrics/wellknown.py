@@ -1,7 +1,7 @@
-"""The metrics that Callsheet's own programs have, each with its one name and meaning.
+"""The metrics of Callsheet's own programs, in groups.
 
-A group belongs to one part of the data plane and is made for one endpoint; two parts of a process that serve the same
-endpoint share its metrics. The reference page is made from this file.
+The data plane has one group per endpoint; parts of a process that use the same endpoint share it. `make docs` generates the
+reference page from this file.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from callsheet.metrics.registry import Registry
 _AT = ("endpoint",)
 
 
-class _Here:
-    """Makes metrics of one endpoint."""
+class _EndpointMetrics:
+    """Makes metrics with the label `endpoint`."""
 
     def __init__(self, registry: Registry, endpoint: str) -> None:
         self._registry = registry
@@ -38,7 +38,7 @@ class Transport:
     """Every connection."""
 
     def __init__(self, registry: Registry, endpoint: str) -> None:
-        here = _Here(registry, endpoint)
+        make = _EndpointMetrics(registry, endpoint)
         sent = registry.counters(
             "transport_sent", "Bytes sent to peers, by carrier.", (*_AT, "carrier"), unit="bytes"
         )
@@ -49,11 +49,11 @@ class Transport:
         self.sent_network = sent.of(endpoint=endpoint, carrier="network")
         self.received_memory = received.of(endpoint=endpoint, carrier="memory")
         self.received_network = received.of(endpoint=endpoint, carrier="network")
-        self.frames_sent = here.counter("transport_frames_sent", "Frames sent to peers.")
-        self.frames_received = here.counter("transport_frames_received", "Frames received from peers.")
-        self.peers = here.gauge("transport_peers", "Connected peers.", adds_up=True)
-        self.reconnects = here.counter("transport_reconnects", "Reconnects after a lost connection.")
-        self.refusals = here.counter(
+        self.frames_sent = make.counter("transport_frames_sent", "Frames sent to peers.")
+        self.frames_received = make.counter("transport_frames_received", "Frames received from peers.")
+        self.peers = make.gauge("transport_peers", "Connected peers.", adds_up=True)
+        self.reconnects = make.counter("transport_reconnects", "Reconnects after a lost connection.")
+        self.refusals = make.counter(
             "transport_refusals",
             "Peers and messages that were refused: wrong schema, run or version, or malformed.",
         )
@@ -66,22 +66,22 @@ class TrajectoryWriter:
     """Trajectory writers."""
 
     def __init__(self, registry: Registry, endpoint: str) -> None:
-        here = _Here(registry, endpoint)
-        self.items = here.counter("trajectories_written", "Rollouts written.", shown="rollouts")
-        self.bytes = here.counter("trajectories_written", "Bytes of rollouts written.", unit="bytes")
-        self.wait_seconds = here.counter(
+        make = _EndpointMetrics(registry, endpoint)
+        self.items = make.counter("trajectories_written", "Rollouts written.", shown="rollouts")
+        self.bytes = make.counter("trajectories_written", "Bytes of rollouts written.", unit="bytes")
+        self.wait_seconds = make.counter(
             "trajectories_writer_wait",
             "Time that writers waited for a slow reader.",
             unit="seconds",
             shown="waiting",
         )
-        self.unacknowledged = here.gauge(
+        self.unacknowledged = make.gauge(
             "trajectories_unacknowledged",
             "Rollouts written but not yet acknowledged.",
             adds_up=True,
         )
-        self.resent = here.counter("trajectories_resent", "Rollouts resent after a lost connection.")
-        self.dropped = here.counter(
+        self.resent = make.counter("trajectories_resent", "Rollouts resent after a lost connection.")
+        self.dropped = make.counter(
             "trajectories_dropped", "Rollouts dropped because no reader took them before the end."
         )
 
@@ -90,28 +90,28 @@ class TrajectoryReader:
     """Trajectory readers."""
 
     def __init__(self, registry: Registry, endpoint: str) -> None:
-        here = _Here(registry, endpoint)
-        self.items = here.counter(
+        make = _EndpointMetrics(registry, endpoint)
+        self.items = make.counter(
             "trajectories_read", "Rollouts received, without duplicates.", shown="rollouts"
         )
-        self.bytes = here.counter("trajectories_read", "Bytes of rollouts received.", unit="bytes")
-        self.wait_seconds = here.counter(
+        self.bytes = make.counter("trajectories_read", "Bytes of rollouts received.", unit="bytes")
+        self.wait_seconds = make.counter(
             "trajectories_reader_wait",
-            "Time that the reader waited for rollouts.",
+            "Time the reader waited for rollouts.",
             unit="seconds",
             shown="waiting",
         )
-        self.queue = here.gauge(
+        self.queue = make.gauge(
             "trajectories_queue", "Rollouts received but not yet read.", shown="queue", adds_up=True
         )
-        self.writers = here.gauge("trajectories_writers", "Connected writers.", adds_up=True)
-        self.duplicates = here.counter("trajectories_duplicates", "Duplicate rollouts that were dropped.")
-        self.missing = here.counter("trajectories_missing", "Gaps in the writers' sequence numbers.")
-        self.stale = here.counter(
+        self.writers = make.gauge("trajectories_writers", "Connected writers.", adds_up=True)
+        self.duplicates = make.counter("trajectories_duplicates", "Duplicate rollouts that were dropped.")
+        self.missing = make.counter("trajectories_missing", "Gaps in the writers' sequence numbers.")
+        self.stale = make.counter(
             "trajectories_stale",
             "Rollouts masked because their policy was older than max_policy_lag.",
         )
-        self.lag = here.histogram(
+        self.lag = make.histogram(
             "trajectories_policy_lag",
             "Versions between the policy that produced a rollout and the newest one.",
             buckets=COUNTS,
@@ -123,108 +123,108 @@ class ParameterPublisher:
     """Parameter servers."""
 
     def __init__(self, registry: Registry, endpoint: str) -> None:
-        here = _Here(registry, endpoint)
-        self.publishes = here.counter("parameters_published", "Parameter snapshots published.")
-        self.publish_seconds = here.histogram(
+        make = _EndpointMetrics(registry, endpoint)
+        self.publishes = make.counter("parameters_published", "Parameter snapshots published.")
+        self.publish_seconds = make.histogram(
             "parameters_publish", "Duration of a publish() call.", unit="seconds"
         )
-        self.version = here.gauge(
+        self.version = make.gauge(
             "parameters_version", "The newest version published or read.", shown="version"
         )
-        self.sent_bytes = here.counter(
+        self.sent_bytes = make.counter(
             "parameters_sent", "Bytes of parameters sent to readers.", unit="bytes"
         )
-        self.readers = here.gauge("parameters_readers", "Connected readers.", adds_up=True)
+        self.readers = make.gauge("parameters_readers", "Connected readers.", adds_up=True)
 
 
 class ParameterReader:
     """Parameter readers."""
 
     def __init__(self, registry: Registry, endpoint: str) -> None:
-        here = _Here(registry, endpoint)
-        self.reads = here.counter("parameters_read", "Parameter snapshots read.")
-        self.version = here.gauge(
+        make = _EndpointMetrics(registry, endpoint)
+        self.reads = make.counter("parameters_read", "Parameter snapshots read.")
+        self.version = make.gauge(
             "parameters_version", "The newest version published or read.", shown="version"
         )
-        self.received_bytes = here.counter("parameters_received", "Bytes of parameters read.", unit="bytes")
+        self.received_bytes = make.counter("parameters_received", "Bytes of parameters read.", unit="bytes")
 
 
 class ReplayServer:
     """Replay servers."""
 
     def __init__(self, registry: Registry, endpoint: str) -> None:
-        here = _Here(registry, endpoint)
-        self.items = here.gauge("replay_items", "Items in the shard.", shown="items", adds_up=True)
-        self.bytes = here.gauge("replay_held", "Bytes of the items in the shard.", unit="bytes", adds_up=True)
-        self.inserts = here.counter("replay_inserts", "Items inserted.", shown="inserts")
-        self.samples = here.counter("replay_samples", "Items sampled.", shown="samples")
-        self.updates = here.counter("replay_updates", "Priorities updated.")
-        self.evictions = here.counter("replay_evictions", "Items evicted to make room for newer ones.")
-        self.duplicates = here.counter("replay_duplicates", "Duplicate inserts that were dropped.")
-        self.samples_per_insert = here.gauge(
+        make = _EndpointMetrics(registry, endpoint)
+        self.items = make.gauge("replay_items", "Items in the shard.", shown="items", adds_up=True)
+        self.bytes = make.gauge("replay_held", "Bytes of the items in the shard.", unit="bytes", adds_up=True)
+        self.inserts = make.counter("replay_inserts", "Items inserted.", shown="inserts")
+        self.samples = make.counter("replay_samples", "Items sampled.", shown="samples")
+        self.updates = make.counter("replay_updates", "Priorities updated.")
+        self.evictions = make.counter("replay_evictions", "Items evicted to make room for newer ones.")
+        self.duplicates = make.counter("replay_duplicates", "Duplicate inserts that were dropped.")
+        self.samples_per_insert = make.gauge(
             "replay_samples_per_insert",
             "Samples per insert so far; the limiter keeps it within bounds.",
         )
-        self.insert_wait_seconds = here.counter(
+        self.insert_wait_seconds = make.counter(
             "replay_insert_wait", "Time that the limiter delayed inserts.", unit="seconds"
         )
-        self.sample_wait_seconds = here.counter(
+        self.sample_wait_seconds = make.counter(
             "replay_sample_wait", "Time that the limiter delayed samples.", unit="seconds"
         )
-        self.snapshots = here.counter("replay_snapshots", "Snapshots written.")
-        self.snapshot_seconds = here.histogram("replay_snapshot", "Duration of a snapshot.", unit="seconds")
-        self.restored = here.counter("replay_restored", "Items restored from a snapshot at the start.")
+        self.snapshots = make.counter("replay_snapshots", "Snapshots written.")
+        self.snapshot_seconds = make.histogram("replay_snapshot", "Duration of a snapshot.", unit="seconds")
+        self.restored = make.counter("replay_restored", "Items restored from a snapshot at the start.")
 
 
 class ReplayClient:
     """Replay clients."""
 
     def __init__(self, registry: Registry, endpoint: str) -> None:
-        here = _Here(registry, endpoint)
-        self.inserted = here.counter(
+        make = _EndpointMetrics(registry, endpoint)
+        self.inserted = make.counter(
             "replay_client_inserted", "Items inserted by this process.", shown="inserts"
         )
-        self.sampled = here.counter(
+        self.sampled = make.counter(
             "replay_client_sampled", "Items sampled by this process.", shown="samples"
         )
-        self.wait_seconds = here.counter(
+        self.wait_seconds = make.counter(
             "replay_client_wait",
-            "Time that this process waited for the replay.",
+            "Time this process waited for the replay.",
             unit="seconds",
             shown="waiting",
         )
-        self.retries = here.counter("replay_client_retries", "Requests resent.")
+        self.retries = make.counter("replay_client_retries", "Requests resent.")
 
 
 class PolicyServer:
     """Policy servers."""
 
     def __init__(self, registry: Registry, endpoint: str) -> None:
-        here = _Here(registry, endpoint)
-        self.requests = here.counter("policy_requests", "Observations answered.", shown="requests")
-        self.batch_size = here.histogram(
+        make = _EndpointMetrics(registry, endpoint)
+        self.requests = make.counter("policy_requests", "Observations answered.", shown="requests")
+        self.batch_size = make.histogram(
             "policy_batch_size", "Observations per policy call.", buckets=COUNTS, shown="batch"
         )
-        self.wait_seconds = here.histogram(
-            "policy_wait", "Time that an observation waited for its batch.", unit="seconds"
+        self.wait_seconds = make.histogram(
+            "policy_wait", "Time an observation waited for its batch.", unit="seconds"
         )
-        self.call_seconds = here.histogram("policy_call", "Duration of a policy call.", unit="seconds")
-        self.clients = here.gauge("policy_clients", "Connected clients.", adds_up=True)
-        self.version = here.gauge("policy_version", "Version of the policy.")
+        self.call_seconds = make.histogram("policy_call", "Duration of a policy call.", unit="seconds")
+        self.clients = make.gauge("policy_clients", "Connected clients.", adds_up=True)
+        self.version = make.gauge("policy_version", "Version of the policy.")
 
 
 class PolicyClient:
     """Policy clients."""
 
     def __init__(self, registry: Registry, endpoint: str) -> None:
-        here = _Here(registry, endpoint)
-        self.requests = here.counter("policy_client_requests", "Observations sent to the policy.")
-        self.wait_seconds = here.histogram(
+        make = _EndpointMetrics(registry, endpoint)
+        self.requests = make.counter("policy_client_requests", "Observations sent to the policy.")
+        self.wait_seconds = make.histogram(
             "policy_client_wait",
             "Time between sending an observation and receiving its action.",
             unit="seconds",
         )
-        self.retries = here.counter("policy_client_retries", "Requests resent.")
+        self.retries = make.counter("policy_client_retries", "Requests resent.")
 
 
 class Acting:
@@ -249,10 +249,10 @@ class Learning:
 
     def __init__(self, registry: Registry) -> None:
         self.done = registry.gauge(
-            "learning_done_steps", "Environment steps learned from, in all attempts.", shown="steps"
+            "learning_done_steps", "Environment steps learned from, over all attempts.", shown="steps"
         )
         self.steps = registry.counter(
-            "learning_steps", "Environment steps learned from, by this process.", shown="speed"
+            "learning_steps", "Environment steps learned from by this process.", shown="speed"
         )
         self.updates = registry.counter("learning_updates", "Parameter updates.")
         self.update_seconds = registry.histogram("learning_update", "Duration of an update.", unit="seconds")
@@ -298,7 +298,7 @@ class Learning:
             self.hunger,
             self.left,
         ):
-            unknown.set(math.nan)  # until there is one: 0 would be a number like others
+            unknown.set(math.nan)  # until there is a value; 0 would look like one
 
 
 BY_ENDPOINT: Final = (
@@ -312,21 +312,22 @@ BY_ENDPOINT: Final = (
     PolicyServer,
     PolicyClient,
 )
+PER_PROCESS: Final = (Acting, Learning)
 
 
 def groups() -> dict[str, list[Definition]]:
-    """Every well-known metric by its group's description."""
-    found: dict[str, list[Definition]] = {}
+    """Every well-known metric, by the description of its group."""
+    by_group: dict[str, list[Definition]] = {}
     for endpoint_group in BY_ENDPOINT:
         registry = Registry()
         endpoint_group(registry, "trajectories")
-        found[str(endpoint_group.__doc__)] = registry.definitions()
-    for group in (Acting, Learning):
+        by_group[str(endpoint_group.__doc__)] = registry.definitions()
+    for group in PER_PROCESS:
         registry = Registry()
         group(registry)
-        found[str(group.__doc__)] = registry.definitions()
+        by_group[str(group.__doc__)] = registry.definitions()
     registry = Registry()
     add_process_metrics(registry)
     dropped(registry)
-    found["Every process with an exporter."] = registry.definitions()
-    return found
+    by_group["Every process with an exporter."] = registry.definitions()
+    return by_group

@@ -155,15 +155,15 @@ class DataPlaneMetrics:
 
     def start(self, environ: Mapping[str, str]) -> None:
         """Export, where the experiment says where to."""
-        from callsheet.metrics import Exporter, Outlets
+        from callsheet.metrics import Exporter, ExportTargets
 
-        outlets = Outlets.from_env(environ)
+        targets = ExportTargets.from_env(environ)
         sink = None
-        if outlets.remote:
+        if targets.remote:
             from callsheet.store import open_store
 
-            sink = open_store(outlets.remote)
-        self._exporter = Exporter(self.registry, outlets, sink=sink)
+            sink = open_store(targets.remote)
+        self._exporter = Exporter(self.registry, targets, sink=sink)
         self._exporter.start()
 
     def close(self) -> None:

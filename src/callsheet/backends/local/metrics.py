@@ -10,7 +10,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 from callsheet.backends.local.supervisor.files import Layout
-from callsheet.metrics.reader import ProcessMetrics, Reader, ask
+from callsheet.metrics.reader import FolderReader, ProcessMetrics, fetch
 from callsheet.metrics.targets import serves_metrics
 
 _AT_ONCE = 16
@@ -21,7 +21,7 @@ class LocalMetrics:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._reader = Reader(layout.folder)
+        self._reader = FolderReader(layout.folder)
         self._read = 0
         """When the address book that was read last had been written."""
         self._ports: list[str] = []
@@ -35,7 +35,7 @@ class LocalMetrics:
         if not self._ports:
             return []
         with ThreadPoolExecutor(min(_AT_ONCE, len(self._ports))) as pool:
-            answers = list(pool.map(ask, self._ports))
+            answers = list(pool.map(fetch, self._ports))
         return [answer for answer in answers if answer is not None]
 
     def _find_ports(self) -> None:

@@ -13,7 +13,7 @@ from callsheet.errors import CallsheetError
 if TYPE_CHECKING:
     from callsheet.backends.base import Run
     from callsheet.cli.follow.screen import FollowedRun
-    from callsheet.metrics.reader import Shown
+    from callsheet.metrics.reader import ShownMetric
 
 _INTERVAL = 2.0
 _BACKOFF = 5
@@ -22,7 +22,7 @@ _MAX_PAUSE = 30.0
 """What made a read slow, such as a cluster that did not answer, may be over."""
 
 
-def of(run: Run, *, ended: bool) -> dict[str, list[Shown]]:
+def of(run: Run, *, ended: bool) -> dict[str, list[ShownMetric]]:
     """The metrics of each role; empty if they cannot be read now."""
     from callsheet.metrics.reader import shown_by_role
 
@@ -32,7 +32,7 @@ def of(run: Run, *, ended: bool) -> dict[str, list[Shown]]:
         return {}
 
 
-def text(metrics: Sequence[Shown]) -> str:
+def text(metrics: Sequence[ShownMetric]) -> str:
     """The metrics of a role in one line: ``steps 812k  speed 9312/s  return 195  hunger 3%``."""
     return "  ".join(f"{metric.name} {formatting.quantity(metric.value, metric.unit)}" for metric in metrics)
 

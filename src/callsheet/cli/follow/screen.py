@@ -16,7 +16,7 @@ from callsheet.cli.follow.usage import Usage
 from callsheet.cli.formatting import clean
 
 if TYPE_CHECKING:
-    from callsheet.metrics.reader import Shown as Metric
+    from callsheet.metrics.reader import ShownMetric as Metric
 
 
 @dataclass(slots=True)

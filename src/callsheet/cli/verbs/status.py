@@ -13,7 +13,7 @@ from callsheet.cli import formatting, options, output, selection
 from callsheet.cli.follow import role_metrics
 
 if TYPE_CHECKING:
-    from callsheet.metrics.reader import Shown
+    from callsheet.metrics.reader import ShownMetric
 
 _WIDE = 120
 
@@ -81,7 +81,7 @@ def _address(status: base.Status, name: str) -> str:
     return address
 
 
-def _metrics_data(metrics: dict[str, list[Shown]]) -> dict[str, Any]:
+def _metrics_data(metrics: dict[str, list[ShownMetric]]) -> dict[str, Any]:
     """Metrics by role and name; nothing if there are none."""
     data = {
         role: {metric.name: {"value": metric.value, "unit": metric.unit} for metric in listed}
@@ -90,7 +90,7 @@ def _metrics_data(metrics: dict[str, list[Shown]]) -> dict[str, Any]:
     return {"metrics": data} if data else {}
 
 
-def _roles(status: base.Status, metrics: dict[str, list[Shown]]) -> str:
+def _roles(status: base.Status, metrics: dict[str, list[ShownMetric]]) -> str:
     header = ["ROLE", "READY", "SUCCEEDED", "FAILED", "RESTARTS"]
     rows = [
         [r.name, f"{r.ready}/{r.wanted}", str(r.succeeded), str(r.failed), str(r.restarts)]

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from callsheet.errors import CallsheetError, RetryError, UserError
-from callsheet.metrics import Outlets
+from callsheet.metrics import ExportTargets
 from callsheet.metrics.targets import split_address
 from callsheet.rl import endpoints
 from callsheet.rl.settings import Training
@@ -36,12 +36,12 @@ def run(context: Context, training: Training) -> None:
     if importlib.util.find_spec("tensorboard") is None:
         raise UserError("TensorBoard is not installed", fix="pip install 'callsheet[tensorboard]'")
     host, port = split_address(context.bind(endpoints.TENSORBOARD))
-    outlets = Outlets.from_env()
+    targets = ExportTargets.from_env()
     with copies_folder() as folder:
         copies = (
-            EventFileCopies(open_store(outlets.remote).sub(_FILES), Path(folder)) if outlets.remote else None
+            EventFileCopies(open_store(targets.remote).sub(_FILES), Path(folder)) if targets.remote else None
         )
-        logs = folder if copies else f"{outlets.folder}/{_FILES}"
+        logs = folder if copies else f"{targets.folder}/{_FILES}"
         command = [
             sys.executable,
             "-m",

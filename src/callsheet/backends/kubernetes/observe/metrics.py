@@ -13,7 +13,7 @@ from callsheet.backends.kubernetes.apply import parallel
 from callsheet.backends.kubernetes.client.api import Api
 from callsheet.backends.kubernetes.client.port_forward import query_port
 from callsheet.errors import CallsheetError
-from callsheet.metrics.reader import REQUEST, ProcessMetrics, from_response, is_whole
+from callsheet.metrics.reader import REQUEST, ProcessMetrics, from_response, is_complete
 from callsheet.metrics.targets import serves_metrics
 
 MAX_PODS: Final = 100
@@ -49,6 +49,6 @@ class PodMetrics:
 
     def _query(self, place: tuple[str, int]) -> ProcessMetrics | None:
         try:
-            return from_response(query_port(self._api, *place, REQUEST, is_whole, _TIMEOUT))
+            return from_response(query_port(self._api, *place, REQUEST, is_complete, _TIMEOUT))
         except (CallsheetError, TimeoutError):
             return None  # it may have ended, or not listen yet
