@@ -225,10 +225,15 @@ class Cluster:
             return copy.deepcopy(self.pods)
         return [copy.deepcopy(o) for (k, _), o in self.objects_by_name.items() if k == kind]
 
+    def create(self, made: Object) -> None:
+        if (made["kind"], made["metadata"]["name"]) in self.objects_by_name:
+            raise ApiError(409, "it exists", "the cluster refused")
+        self.objects_by_name[made["kind"], made["metadata"]["name"]] = made
+
     def apply(self, made: Object) -> None:
         there = self.objects_by_name[made["kind"], made["metadata"]["name"]]
         there["data"] = copy.deepcopy(made["data"])
-        there["metadata"]["annotations"] |= made["metadata"]["annotations"]
+        there["metadata"].setdefault("annotations", {}).update(made["metadata"].get("annotations", {}))
         self._bump(there)
 
     def patch(self, kind: str, name: str, body: Object) -> None:

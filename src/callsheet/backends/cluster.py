@@ -98,4 +98,4 @@ class ClusterBackend(Backend, Protocol):
         """The Role with the permissions that a user needs; no cluster is asked."""
 
     def make_key(self, experiment: str) -> tuple[str, bool]:
-        """Create the Secret with an experiment's key; its name, and False if it exists already."""
+        """Create the Secret with the key of an experiment's next run; its name, and False if the current run has one."""

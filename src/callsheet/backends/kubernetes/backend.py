@@ -151,7 +151,7 @@ class KubernetesBackend:
         return role()
 
     def make_key(self, experiment: str) -> tuple[str, bool]:
-        """Create the Secret with an experiment's key; its name, and False if it exists already."""
+        """Create the Secret with the key of an experiment's next run; its name, and False if the current run has one."""
         from callsheet.backends.kubernetes.launch import make_key
         from callsheet.backends.kubernetes.names import keys
 

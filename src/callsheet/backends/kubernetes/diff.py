@@ -33,6 +33,8 @@ def clean(found: dict[str, Any] | None) -> dict[str, Any]:
         return {}
     metadata = {key: value for key, value in found["metadata"].items() if key not in _NOISE}
     cleaned = {key: value for key, value in found.items() if key != "status"} | {"metadata": metadata}
+    if found.get("kind") == "Secret":
+        cleaned["data"] = dict.fromkeys(found.get("data") or {}, "(hidden)")
     if found.get("kind") == "ConfigMap" and found.get("data"):
         # The run's ConfigMap holds JSON, which is read more easily line by line.
         cleaned["data"] = {key: _opened(key, value) for key, value in found["data"].items()}

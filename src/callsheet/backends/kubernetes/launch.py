@@ -16,6 +16,7 @@ from callsheet.backends.kubernetes.apply import (
     Key,
     apply_all,
     check_owner,
+    is_ours,
     key_of,
     look,
     owned,
@@ -136,7 +137,7 @@ def prepare(api: Api, experiment: Experiment, base: Path) -> Prepared:
         # The client's own namespace was chosen with this one in mind.
         made["metadata"].pop("namespace", None)
     count_change(config_map, there)
-    if live[key_of(key)] is None:
+    if observed is None or live[key_of(key)] is None:
         others.insert(0, key)
     else:
         live.pop(key_of(key))
@@ -144,7 +145,7 @@ def prepare(api: Api, experiment: Experiment, base: Path) -> Prepared:
 
 
 def _key(experiment: str, run: str) -> Object:
-    """The Secret with the run's key: made once, never rendered, never changed."""
+    """The Secret with a new key for a run; never rendered."""
     key = base64.b64encode(secrets.token_bytes(32)).decode()
     return {
         "apiVersion": "v1",
@@ -155,11 +156,18 @@ def _key(experiment: str, run: str) -> Object:
 
 
 def make_key(api: Api, experiment: str) -> bool:
-    """Make the key Secret for manifests that were piped to kubectl; False when it is there already."""
+    """Make the key for manifests that are applied with kubectl; False when the run in the cluster has one already."""
     config_map = find_config_map(api, experiment)
     made = _key(experiment, config_map["data"][contract.RUN] if config_map else "")
+    if config_map:
+        made = owned(made, config_map)
+        last = observe(api, experiment, events=False, config_map=config_map)
+        there = api.get(*key_of(made))
+        if there and is_ours(there, experiment) and assess(last, time.time()).status.done:
+            api.apply(made)
+            return True
     try:
-        api.create(owned(made, config_map) if config_map else made)
+        api.create(made)
     except ApiError as error:
         if error.code != 409:
             raise

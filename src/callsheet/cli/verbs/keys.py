@@ -13,7 +13,8 @@ from callsheet.cli import options, output
 def command(experiment: str) -> None:
     """Create the key of an experiment applied with kubectl.
 
-    The key is stored in a Secret. `callsheet run` creates it for you. An existing key is kept.
+    The key is stored in a Secret. `callsheet run` creates it for you. Each run has its own key: once a run has ended,
+    this creates a new one. The key of a run that is still active is kept.
 
     \b
     callsheet keys cartpole
