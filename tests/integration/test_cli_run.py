@@ -290,11 +290,11 @@ def test_no_color_is_respected_on_a_terminal(home: Path, monkeypatch: pytest.Mon
 def test_delete_asks_a_person_first(home: Path) -> None:
     (home / "x.yaml").write_text(experiment("x", worker="true"))
     assert callsheet("run", "-f", "x.yaml").returncode == 0
-    shown, code = on_terminal("delete", "x", keys=("n\n", ["for good?"]))
+    shown, code = on_terminal("delete", "x", keys=("n\n", ["Permanently delete"]))
     assert "Nothing was deleted." in shown
     assert code == 1
     assert (home / "runs" / "x").exists()
-    shown, code = on_terminal("delete", "x", keys=("y\n", ["for good?"]))
+    shown, code = on_terminal("delete", "x", keys=("y\n", ["Permanently delete"]))
     assert "Deleted 1 run" in shown
     assert code == 0
     assert not (home / "runs" / "x").exists()

@@ -7,8 +7,19 @@ import shutil
 from pathlib import Path
 
 import pytest
-from localrun import backend, eventually, experiment, program, python, running, until_running
+from localrun import (
+    backend,
+    eventually,
+    experiment,
+    program,
+    python,
+    running,
+    until_all_spoke,
+    until_running,
+)
 
+from callsheet.backends.local.client import LocalRun
+from callsheet.cli.main import call
 from callsheet.errors import UserError
 
 
@@ -36,3 +47,20 @@ def test_a_folder_that_was_removed_by_hand_is_forgotten(folder: Path) -> None:
         eventually(lambda: not os.path.exists(run.layout.socket))
     shutil.rmtree(folder / "runs")
     assert backend("local").runs() == []
+
+
+def test_a_run_that_is_still_ending_is_waited_for_and_that_is_said(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stubborn = {
+        "name": "actor",
+        "command": program("patient.py", "--stubborn"),
+        "terminationGracePeriod": "2s",
+    }
+    run = backend("local").start(experiment(stubborn), base=folder, detach=True)
+    assert isinstance(run, LocalRun)
+    until_all_spoke(run)
+    run.stop()
+    assert call(["delete", run.id, "--yes"]) == 0
+    assert f"Waiting for {run.id} to end" in capsys.readouterr().err
+    assert not run.folder.exists()

@@ -29,7 +29,7 @@ from callsheet.errors import UserError
 def command(runs: tuple[str, ...], older_than: float | None, yes: bool, dry_run: bool, on: str) -> int:
     """Delete finished runs with their results and logs.
 
-    It shows what will be deleted and asks for confirmation first.
+    It shows what will be deleted and asks for confirmation first. A run that is still stopping is waited for.
     """
     backend = options.backend(on)
     if bool(runs) == (older_than is not None):
@@ -59,14 +59,18 @@ def command(runs: tuple[str, ...], older_than: float | None, yes: bool, dry_run:
         output.say("Nothing was deleted.")
         return contract.EXIT_FAILED
     for status in chosen:
-        backend.find(status.run).delete()
+        run = backend.find(status.run)
+        if not run.status().done:
+            output.say(f"Waiting for {run.id} to end …", "dim")
+            run.wait()
+        run.delete()
     output.say(f"Deleted {total}.")
     return contract.EXIT_OK
 
 
 def _named(backend: base.Backend, runs: Sequence[str]) -> list[base.Status]:
     statuses = {status.run: status for status in (backend.find(reference).status() for reference in runs)}
-    active = [status.run for status in statuses.values() if not status.done]
+    active = [s.run for s in statuses.values() if not s.done and s.phase != "Stopping"]
     if active:
         raise UserError(
             f"{', '.join(active)} has not ended", fix=f"stop it first: `callsheet stop {' '.join(active)}`"
