@@ -79,7 +79,7 @@ def cli_page() -> str:
 
 def _verb(verb: str) -> Iterator[str]:
     command: click.Command = importlib.import_module(f"callsheet.cli.verbs.{verb.replace('-', '_')}").command
-    context = click.Context(command, info_name=f"callsheet {verb}")
+    context = click.Context(command, info_name=f"callsheet {verb}", show_default=True)
     yield f"### callsheet {verb}"
     yield ""
     yield f"```text\n{' '.join([context.command_path, *command.collect_usage_pieces(context)])}\n```"

@@ -121,31 +121,15 @@ class Status:
     @staticmethod
     def from_data(data: Mapping[str, Any]) -> Status:
         """The inverse of `to_data`; keys of a newer version are ignored."""
-        return Status(
-            **_known(Status, data)
-            | {
-                "roles": [RoleStatus(**_known(RoleStatus, r)) for r in data.get("roles", [])],
-                "replicas": [
-                    ReplicaStatus(
-                        **_known(ReplicaStatus, r)
-                        | {
-                            "containers": [
-                                ContainerStatus(**_known(ContainerStatus, c)) for c in r["containers"]
-                            ]
-                        }
-                    )
-                    for r in data.get("replicas", [])
-                ],
-            }
-        )
+        import msgspec
+
+        return msgspec.convert(data, Status)
 
 
 def status_of(data: bytes, where: str = "the status") -> Status:
     """Decode a status; a `UserError` if it is damaged."""
-    import msgspec
-
     try:
-        return msgspec.convert(json.loads(data), Status)
+        return Status.from_data(json.loads(data))
     except (ValueError, RecursionError) as error:
         raise UserError(
             f"{where} is damaged: {error}", fix="delete the run, or restore the file from a copy"
@@ -167,8 +151,3 @@ def count_roles(names: Iterable[str], replicas: Iterable[ReplicaStatus]) -> list
 
 def _shallow(item: Any) -> dict[str, Any]:
     return {name: getattr(item, name) for name in item.__slots__}
-
-
-def _known(cls: type, data: Mapping[str, Any]) -> dict[str, Any]:
-    names: Mapping[str, Any] = cls.__dataclass_fields__  # type: ignore[attr-defined]
-    return {key: value for key, value in data.items() if key in names}

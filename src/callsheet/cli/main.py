@@ -138,7 +138,11 @@ def _version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
         ctx.exit()
 
 
-@click.command(cls=Group, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
+@click.command(
+    cls=Group,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+    no_args_is_help=True,
+)
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."
 )

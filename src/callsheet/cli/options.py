@@ -69,7 +69,6 @@ def on_cluster(function: Decorated) -> Decorated:
         "--on",
         type=click.Choice(base.CLUSTERS),
         default=base.CLUSTERS[0],
-        show_default=True,
         expose_value=False,
         callback=_remember,
         help="The cluster backend to use.",

@@ -16,7 +16,6 @@ _TAIL = 20
     "--tail",
     type=click.IntRange(min=0),
     default=_TAIL,
-    show_default=True,
     metavar="N",
     help="Start with the last N log lines of each container.",
 )

@@ -18,17 +18,11 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("run", shell_complete=shell_completion.runs)
 @click.option(
-    "--episodes",
-    default=20,
-    show_default=True,
-    type=click.IntRange(1),
-    metavar="N",
-    help="Number of episodes to play.",
+    "--episodes", default=20, type=click.IntRange(1), metavar="N", help="Number of episodes to play."
 )
 @click.option(
     "--checkpoint",
     default="best",
-    show_default=True,
     metavar="WHICH",
     help="Which checkpoint: best (in the evaluations during training), newest, or a name.",
 )
@@ -36,11 +30,7 @@ if TYPE_CHECKING:
     "--sampled", is_flag=True, help="Sample actions, as in training, instead of taking the most likely one."
 )
 @click.option(
-    "--seed",
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="Random seed of the episodes, which differ from those of training.",
+    "--seed", default=0, metavar="N", help="Random seed of the episodes, which differ from those of training."
 )
 @click.option(
     "--longest",

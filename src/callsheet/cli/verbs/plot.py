@@ -22,20 +22,15 @@ _DEFAULT_SIZE = (100, 24)
 
 @click.command()
 @options.run(many=True)
-@click.option("--by", type=click.Choice(list(_BY)), default="steps", show_default=True, help="X axis.")
+@click.option("--by", type=click.Choice(list(_BY)), default="steps", help="X axis.")
 @click.option(
     "--what",
     default="return",
-    show_default=True,
     metavar="FIELD",
     help="Y axis: return, evaluation, or another field of the curve, such as loss, lag or hunger.",
 )
 @click.option(
-    "-o",
-    "--output",
-    "target",
-    metavar="FILE.png|json",
-    help="Write an image, or print the points as JSON.",
+    "-o", "--output", "target", metavar="FILE.png|json", help="Write an image, or print the points as JSON."
 )
 @options.on
 def command(runs: tuple[str, ...], by: str, what: str, target: str | None, on: str) -> None:

@@ -15,7 +15,7 @@ from callsheet.errors import UserError
 @options.run(required=False, many=True)
 @click.option("--all", "every", is_flag=True, help="Stop every active run.")
 @click.option("--now", is_flag=True, help="Kill processes immediately, without a grace period.")
-@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the runs have ended.")
+@click.option("--wait/--no-wait", default=True, help="Wait until the runs have ended.")
 @options.on
 def command(runs: tuple[str, ...], every: bool, now: bool, wait: bool, on: str) -> None:
     """Stop runs gracefully.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ from callsheet.errors import UserError
 if TYPE_CHECKING:
     from callsheet.rl.settings import Training
 
+_text_option = partial(click.option, default="", show_default=False)
+
 
 @click.command()
 @click.argument("algorithm")
@@ -31,22 +34,20 @@ if TYPE_CHECKING:
     metavar="NAME=VALUE",
     help="Keyword argument for the environment; repeatable.",
 )
-@click.option("--actors", default=2, show_default=True, metavar="N", help="Number of actor processes.")
+@click.option("--actors", default=2, metavar="N", help="Number of actor processes.")
 @click.option(
     "--inference",
     type=click.Choice(["local", "central"]),
     default="local",
-    show_default=True,
     help="Where actions are computed: in each actor, or in a central policy server.",
 )
 @click.option(
     "--rewards",
     type=click.Choice(["auto", "true", "sign"]),
     default="auto",
-    show_default=True,
     help="Learn from the true rewards or only their sign (auto: sign for Atari).",
 )
-@click.option("--seed", default=0, show_default=True, metavar="N", help="Random seed.")
+@click.option("--seed", default=0, metavar="N", help="Random seed.")
 @click.option("--stop-steps", type=int, metavar="N", help="Stop after N environment steps.")
 @click.option("--stop-seconds", type=float, metavar="S", help="Stop after S seconds of training.")
 @click.option(
@@ -66,34 +67,20 @@ if TYPE_CHECKING:
     help="Override a setting, such as learning_rate=0.001; repeatable.",
 )
 @click.option("--settings", is_flag=True, help="Print all settings with their descriptions, and exit.")
-@click.option(
-    "--evaluate-every",
-    default=5.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds between evaluations; 0 for none.",
-)
-@click.option("--episodes", default=20, show_default=True, metavar="N", help="Episodes per evaluation.")
-@click.option(
-    "--checkpoint-every",
-    default=60.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds between checkpoints.",
-)
-@click.option(
-    "--videos", default=0, show_default=True, metavar="N", help="Episodes per evaluation to record as GIFs."
-)
+@click.option("--evaluate-every", default=5.0, metavar="S", help="Seconds between evaluations; 0 for none.")
+@click.option("--episodes", default=20, metavar="N", help="Episodes per evaluation.")
+@click.option("--checkpoint-every", default=60.0, metavar="S", help="Seconds between checkpoints.")
+@click.option("--videos", default=0, metavar="N", help="Episodes per evaluation to record as GIFs.")
 @click.option(
     "--resume",
     metavar="RUN",
     help="Resume from the newest checkpoint of a run, with its settings: a run, folder or URL.",
 )
-@click.option("--name", default="", help="Experiment name (default: ALGORITHM-ENV).")
-@click.option("--storage", default="", metavar="URL", help="Where to write results (default: ./runs).")
+@_text_option("--name", help="Experiment name (default: ALGORITHM-ENV).")
+@_text_option("--storage", metavar="URL", help="Where to write results (default: ./runs).")
 @click.option("--tensorboard", is_flag=True, help="Add a TensorBoard role.")
-@click.option("--image", default="", help="Image for all roles, instead of ours (on Kubernetes).")
-@click.option("--actor-image", default="", help="Image for actors, replay and evaluator only.")
+@_text_option("--image", help="Image for all roles, instead of ours (on Kubernetes).")
+@_text_option("--actor-image", help="Image for actors, replay and evaluator only.")
 @click.option(
     "--registry",
     metavar="HOST[/PATH]",
@@ -104,22 +91,9 @@ if TYPE_CHECKING:
     help="Registry of our images: a slim one, and one with PyTorch for the learner (on Kubernetes).",
 )
 @click.option("--gpus", default=0, metavar="N", help="GPUs for the learner.")
-@click.option(
-    "--learner-cpus",
-    default="",
-    metavar="CPUS",
-    help="CPU request of the learner, and its number of threads.",
-)
-@click.option(
-    "--actor-cpus", default="", metavar="CPUS", help="CPU request of each actor, and its number of threads."
-)
-@click.option(
-    "--replay-shards",
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Number of replay processes (dqn, sac).",
-)
+@_text_option("--learner-cpus", metavar="CPUS", help="CPU request of the learner, and its number of threads.")
+@_text_option("--actor-cpus", metavar="CPUS", help="CPU request of each actor, and its number of threads.")
+@click.option("--replay-shards", default=1, metavar="N", help="Number of replay processes (dqn, sac).")
 @click.option("--render", is_flag=True, help="Print the experiment file instead of running it.")
 @click.option("-d", "--detach", is_flag=True, help="Start in the background and return.")
 @options.on

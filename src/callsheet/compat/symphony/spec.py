@@ -114,11 +114,31 @@ class LocalProcessSpec(ProcessSpec, ABC):
         self.set_envs(di["env"])
 
 
-class ProcessGroupSpec(BaseSpec):
+class ProcessContainer(BaseSpec, ABC):
+    """What holds processes: a group, or an experiment."""
+
+    _ProcessClass: ClassVar[type[ProcessSpec]] = ProcessSpec
+
+    @abstractmethod
+    def add_process(self, process: ProcessSpec) -> None:
+        """Add a process."""
+
+    def add_processes(self, processes: Iterable[ProcessSpec]) -> None:
+        """Add processes."""
+        for process in processes:
+            self.add_process(process)
+
+    def new_process(self, *args: Any, **kwargs: Any) -> Any:
+        """Create a process and add it."""
+        process = self._ProcessClass(*args, **kwargs)
+        self.add_process(process)
+        return process
+
+
+class ProcessGroupSpec(ProcessContainer):
     """Processes that share a machine; on Kubernetes, the containers of one pod."""
 
     kind = "process group"
-    _ProcessClass: ClassVar[type[ProcessSpec]] = ProcessSpec
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -126,7 +146,7 @@ class ProcessGroupSpec(BaseSpec):
         self.experiment: ExperimentSpec | None = None
 
     def add_process(self, process: ProcessSpec) -> None:
-        """Put a process into the group."""
+        """Add a process to the group."""
         if process.process_group is not None:
             raise UserError(
                 f"process {process.name!r} is already in the group {process.process_group.name!r}",
@@ -138,17 +158,6 @@ class ProcessGroupSpec(BaseSpec):
             )
         process.process_group = self
         self.processes[process.name] = process
-
-    def add_processes(self, processes: Iterable[ProcessSpec]) -> None:
-        """Put processes into the group."""
-        for process in processes:
-            self.add_process(process)
-
-    def new_process(self, *args: Any, **kwargs: Any) -> Any:
-        """Make a process in the group."""
-        process = self._ProcessClass(*args, **kwargs)
-        self.add_process(process)
-        return process
 
     def get_process(self, name: str) -> Any:
         """The process of that name."""
@@ -174,11 +183,10 @@ class ProcessGroupSpec(BaseSpec):
         self.add_processes(self._ProcessClass.load_dict(process) for process in di["processes"])
 
 
-class ExperimentSpec(BaseSpec):
+class ExperimentSpec(ProcessContainer):
     """Processes and groups, wired by services."""
 
     kind = "experiment"
-    _ProcessClass: ClassVar[type[ProcessSpec]] = ProcessSpec
     _ProcessGroupClass: ClassVar[type[ProcessGroupSpec]] = ProcessGroupSpec
     expose_type: ClassVar[str] = "PortForward"
 
@@ -191,20 +199,9 @@ class ExperimentSpec(BaseSpec):
         """The script's folder: programs are relative to it, as they are to an experiment file."""
 
     def add_process(self, process: ProcessSpec) -> None:
-        """Put a process into the experiment."""
+        """Add a process to the experiment."""
         self._check_free(process.name)
         self.lone_processes[process.name] = process
-
-    def add_processes(self, processes: Iterable[ProcessSpec]) -> None:
-        """Put processes into the experiment."""
-        for process in processes:
-            self.add_process(process)
-
-    def new_process(self, *args: Any, **kwargs: Any) -> Any:
-        """Make a process in the experiment."""
-        process = self._ProcessClass(*args, **kwargs)
-        self.add_process(process)
-        return process
 
     def get_process(self, name: str) -> Any:
         """The process of that name that is in no group."""
@@ -221,18 +218,18 @@ class ExperimentSpec(BaseSpec):
         ] + self.list_processes()
 
     def add_process_group(self, process_group: ProcessGroupSpec) -> None:
-        """Put a group into the experiment."""
+        """Add a group to the experiment."""
         self._check_free(process_group.name)
         process_group.experiment = self
         self.process_groups[process_group.name] = process_group
 
     def add_process_groups(self, process_groups: Iterable[ProcessGroupSpec]) -> None:
-        """Put groups into the experiment."""
+        """Add groups to the experiment."""
         for group in process_groups:
             self.add_process_group(group)
 
     def new_process_group(self, *args: Any, **kwargs: Any) -> Any:
-        """Make a group in the experiment."""
+        """Create a group and add it to the experiment."""
         group = self._ProcessGroupClass(*args, **kwargs)
         self.add_process_group(group)
         return group
