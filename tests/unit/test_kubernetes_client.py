@@ -25,9 +25,9 @@ from callsheet.backends.kubernetes.client.api import Api
 from callsheet.backends.kubernetes.client.async_api import Change, Snapshot
 from callsheet.backends.kubernetes.client.errors import ApiError, Unreachable
 from callsheet.backends.kubernetes.client.exec import exec_in_pod
-from callsheet.backends.kubernetes.client.loop import LoopThread
 from callsheet.backends.kubernetes.client.port_forward import Forward, query_port
 from callsheet.errors import UserError
+from callsheet.event_loop import LoopThread
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 POD = {"metadata": {"name": "exp-actor-0"}, "spec": {"containers": [{"name": "actor"}]}}
@@ -70,7 +70,7 @@ class Server:
     def __init__(self, answer: Answer, tls: ssl.SSLContext | None) -> None:
         self.asked: list[dict[str, str]] = []
         self._answer, self._tls = answer, tls
-        self._loop = LoopThread(self._stop)
+        self._loop = LoopThread("test-server", self._stop)
         self.port = self._loop.run(self._start())
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
 
@@ -486,7 +486,7 @@ class Proxy:
         self.asked: list[str] = []
         self.heads: list[str] = []
         self._tls = tls
-        self._loop = LoopThread(self._stop)
+        self._loop = LoopThread("test-server", self._stop)
         self.port = self._loop.run(self._start())
 
     async def _start(self) -> int:

@@ -21,7 +21,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from callsheet.errors import CallsheetError, RetryError
-from callsheet.store import event_loop as loop
+from callsheet.event_loop import LoopThread
 from callsheet.store.address import StoreAddress
 from callsheet.store.backend import ObjectInfo
 from callsheet.store.credentials import client_settings
@@ -39,6 +39,7 @@ MAX_UPLOAD_PARTS = 9_000
 PAGE = 1_000
 """Objects in one answer to a list, and in one request to delete."""
 T = TypeVar("T")
+_loop = LoopThread("callsheet-store")
 
 
 class ObjectStoreBackend:
@@ -87,7 +88,7 @@ class ObjectStoreBackend:
             raise self._explain(error, "") from None
 
     def put(self, key: str, body: UploadBody) -> str:
-        return loop.run(self._put(key, body))
+        return _loop.run(self._put(key, body))
 
     async def _put(self, key: str, body: UploadBody) -> str:
         if body.size is not None and body.size <= CHUNK:
@@ -108,11 +109,11 @@ class ObjectStoreBackend:
             return self._etag(await upload())
 
     def create(self, key: str, data: bytes) -> str | None:
-        return loop.run(self._conditional_put(key, data, "create"))
+        return _loop.run(self._conditional_put(key, data, "create"))
 
     def replace(self, key: str, data: bytes, etag: str) -> str | None:
         named = {"version": etag} if self._address.scheme == "gs" else {"e_tag": etag}
-        return loop.run(self._conditional_put(key, data, named))
+        return _loop.run(self._conditional_put(key, data, named))
 
     async def _conditional_put(self, key: str, data: bytes, mode: Any) -> str | None:
         """Put if the condition holds. A request may succeed though its answer is lost; then the condition does not
@@ -147,7 +148,7 @@ class ObjectStoreBackend:
             return b"", None
 
     def head(self, key: str) -> ObjectInfo:
-        return self._entry(loop.run(self._retrying(key, lambda: self._read_client.head_async(key))))
+        return self._entry(_loop.run(self._retrying(key, lambda: self._read_client.head_async(key))))
 
     def get(self, key: str) -> bytes:
         return b"".join(self._chunks(key))
@@ -156,17 +157,17 @@ class ObjectStoreBackend:
         return map(bytes, self._chunks(key))
 
     def _chunks(self, key: str) -> Iterator[Bytes]:
-        first, meta = loop.run(self._retrying(key, lambda: self._read_first(key), CHUNK))
+        first, meta = _loop.run(self._retrying(key, lambda: self._read_first(key), CHUNK))
         yield first
         starts = iter(range(CHUNK, meta["size"], CHUNK))
         ahead: deque[Future[Bytes]] = deque()
         try:
             while True:
                 for start in itertools.islice(starts, PARALLEL - len(ahead)):
-                    ahead.append(loop.start(self._read_chunk(key, start, meta)))
+                    ahead.append(_loop.start(self._read_chunk(key, start, meta)))
                 if not ahead:
                     return
-                yield loop.wait(ahead[0])
+                yield _loop.wait(ahead[0])
                 ahead.popleft()
         finally:
             for future in ahead:
@@ -201,7 +202,7 @@ class ObjectStoreBackend:
                     return b""
                 raise
 
-        return loop.run(self._retrying(key, attempt, length))
+        return _loop.run(self._retrying(key, attempt, length))
 
     def list(self, folder: str, after: str) -> list[ObjectInfo]:
         async def attempt() -> list[ObjectInfo]:
@@ -210,7 +211,7 @@ class ObjectStoreBackend:
                 entries += [self._entry(meta) for meta in page]
             return sorted(entries, key=lambda entry: entry.key)
 
-        return loop.run(self._retrying(folder, attempt, None))
+        return _loop.run(self._retrying(folder, attempt, None))
 
     def delete(self, keys: Sequence[str]) -> None:
         async def remove(some: Sequence[str]) -> None:
@@ -230,7 +231,7 @@ class ObjectStoreBackend:
             await asyncio.gather(*(one(key, turn) for key in keys))
 
         # S3 removes many at once and does not mind missing ones; the others do mind, and would stop there.
-        loop.run(in_bulk() if self._address.scheme == "s3" else each())
+        _loop.run(in_bulk() if self._address.scheme == "s3" else each())
 
     async def _retrying(
         self,

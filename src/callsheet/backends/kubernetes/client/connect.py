@@ -14,7 +14,7 @@ from callsheet.errors import UserError
 
 if TYPE_CHECKING:
     from callsheet.backends.kubernetes.client.async_api import AsyncApi
-    from callsheet.backends.kubernetes.client.loop import LoopThread
+    from callsheet.event_loop import LoopThread
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ def connect(context: str = "", namespace: str = "") -> Connection:
         from callsheet.backends.kubernetes.client import credentials
         from callsheet.backends.kubernetes.client.async_api import AsyncApi
         from callsheet.backends.kubernetes.client.http import HttpClient
-        from callsheet.backends.kubernetes.client.loop import LoopThread
+        from callsheet.event_loop import LoopThread
     except ImportError as error:
         raise UserError(
             f"the Kubernetes client library is not installed ({error.name} is missing)",
@@ -50,7 +50,7 @@ def connect(context: str = "", namespace: str = "") -> Connection:
         server_name=str(access.cluster.get("tls-server-name") or ""),
         proxy=proxy,
     )
-    loop = LoopThread(http.close)
+    loop = LoopThread("callsheet-kubernetes", http.close)
     namespace = namespace or access.namespace
     made = Connection(AsyncApi(http, namespace), loop, access.context, namespace)
     weakref.finalize(made, loop.close)

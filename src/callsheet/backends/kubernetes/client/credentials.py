@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,13 +24,13 @@ LOGIN = 120.0
 """Seconds that a program may take to give credentials: it may ask people to log in in their browser."""
 _EXEC = "client.authentication.k8s.io/"
 _SEE = "see: kubectl config view"
-_CLUSTER_INFO = (
+_CLUSTER_INFO = [
     "server",
     "tls-server-name",
     "insecure-skip-tls-verify",
     "certificate-authority-data",
     "proxy-url",
-)
+]
 """What a program learns about its cluster, if the kubeconfig says so."""
 
 
@@ -74,7 +75,7 @@ def credentials(cluster: Mapping[str, Any], user: Mapping[str, Any], proxy: str 
     tls = tls_context(cluster, user, proxy)
     headers = {}
     if user.get("tokenFile"):
-        return Credentials(TokenFile(tls, Path(user["tokenFile"])))
+        return Credentials(partial(_read_token, tls, Path(user["tokenFile"])))
     if user.get("token"):
         headers = _bearer(user["token"])
     elif user.get("exec"):
@@ -172,21 +173,14 @@ def _read(part: Mapping[str, Any], key: str) -> str:
     return Path(part[key]).read_text(encoding="utf-8") if part.get(key) else ""
 
 
-class TokenFile:
-    """A file whose token somebody renews: the kubelet does so in a pod."""
-
-    def __init__(self, tls: ssl.SSLContext, path: Path) -> None:
-        self._tls = tls
-        self._path = path
-
-    async def __call__(self) -> Credential:
-        """The token that it holds now."""
-        try:
-            return Credential(self._tls, _bearer(self._path.read_text(encoding="utf-8").strip()))
-        except OSError as error:
-            raise UserError(
-                f"the token file that the kubeconfig names cannot be read: {error}", fix=_SEE
-            ) from None
+async def _read_token(tls: ssl.SSLContext, path: Path) -> Credential:
+    """The token of a file that somebody renews: in a pod, the kubelet does."""
+    try:
+        return Credential(tls, _bearer(path.read_text(encoding="utf-8").strip()))
+    except OSError as error:
+        raise UserError(
+            f"the token file that the kubeconfig names cannot be read: {error}", fix=_SEE
+        ) from None
 
 
 class Program:
