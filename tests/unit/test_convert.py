@@ -11,7 +11,7 @@ import yaml
 
 from callsheet.cli.main import call
 from callsheet.compat.dijob import Converted, convert
-from callsheet.compat.dijob.text import translate
+from callsheet.compat.dijob.environment import translate
 from callsheet.errors import InvalidExperiment
 from callsheet.spec.dump import to_data
 
@@ -224,7 +224,7 @@ def test_di_container_is_the_main_one_of_several() -> None:
     assert group[0]["binds"] == [{"name": "learner", "port": 22270}]
     assert group[1]["connects"] == ["learner"]
     assert values(group[1])["DI_RANK"] == "0"
-    assert "beside it" in warned(made)["spec.tasks[0].template.spec.containers"]
+    assert "stops the other containers" in warned(made)["spec.tasks[0].template.spec.containers"]
 
 
 def test_images_write_to_their_own_folder_as_their_own_user() -> None:
@@ -267,7 +267,7 @@ def test_a_reference_to_a_secret_cannot_be_filled_in() -> None:
     template = pod(container(env=[secret], args=["--key=$(KEY)"]))
     made = converted(job(tasks=[task(template=template)]))
     path = "spec.tasks[0].template.spec.containers[di-container].args[0]"
-    assert warned(made)[path].startswith("$(KEY) stays as it is")
+    assert warned(made)[path].startswith("$(KEY) is not replaced")
     assert roles(made)["learner"]["args"] == ["--key=$(KEY)"]
 
 
@@ -301,8 +301,8 @@ def test_every_mistake_is_told_at_once_with_its_place_in_the_job() -> None:
         "job.yaml:3:18: metadata.name: 'Qbert' is not a DNS label (lowercase letters, digits and hyphens, starting with "
         "a letter and not ending with a hyphen)\n    fix: write qbert",
         "job.yaml:5:19: spec.cleanPodPolicy: 'Runing' is not one of Running, All, None\n    fix: did you mean Running?",
-        "job.yaml:8:15: spec.tasks[0].replicas: '0' is not a whole number from 1\n    fix: write 1",
-        "job.yaml:12:21: spec.tasks[0].template.spec.containers[a].comand: there is no key 'comand' here"
+        "job.yaml:8:15: spec.tasks[0].replicas: '0' is not a whole number of at least 1\n    fix: write 1",
+        "job.yaml:12:21: spec.tasks[0].template.spec.containers[a].comand: unknown key 'comand'"
         "\n    fix: did you mean command?",
         "job.yaml:12:60: spec.tasks[0].template.spec.containers[a].resources.limits.cpu: 'lots' is not a Kubernetes quantity"
         '\n    fix: write a number with an optional suffix: 4, "1.5", 500m, 10Gi',
@@ -318,8 +318,8 @@ def test_every_mistake_is_told_at_once_with_its_place_in_the_job() -> None:
     ("text", "said"),
     [
         ("", "job.yaml is empty"),
-        ("kind: Pod", "it is no DIJob"),
-        ("[1]", "a document of no kind is left out"),
+        ("kind: Pod", "it is not a DIJob"),
+        ("[1]", "a document with no kind is ignored"),
         ("kind: DIJob", "apiVersion is missing"),
         ("kind: DIJob\napiVersion: diengine.opendilab.org/v9", "apiVersion is 'diengine.opendilab.org/v9'"),
         (f"kind: DIJob\napiVersion: {V2}", "the job has no spec"),
@@ -340,7 +340,7 @@ def test_what_is_no_job_is_refused_with_a_sentence(text: str, said: str) -> None
 
 def test_tasks_of_one_type_exclude_each_other() -> None:
     text = job(tasks=[task(), task(name="second")])
-    assert any("there is a task of type learner already" in mistake for mistake in mistakes(text))
+    assert any("there is already a task of type learner" in mistake for mistake in mistakes(text))
 
 
 def test_several_jobs_in_one_file_become_several_experiments() -> None:
@@ -359,7 +359,7 @@ def test_the_verb_prints_the_experiment_on_stdout_and_warnings_on_stderr(
     shown = capsys.readouterr()
     made = tmp_path / "experiment.yaml"
     made.write_text(shown.out)
-    assert f"warning: {EXAMPLE}:7:3: spec.priority: is left out" in shown.err
+    assert f"warning: {EXAMPLE}:7:3: spec.priority: is ignored" in shown.err
     assert call(["validate", "-f", str(made)]) == 0
     assert "3 roles, 4 replicas" in capsys.readouterr().out
 

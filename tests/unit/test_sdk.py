@@ -168,7 +168,7 @@ def test_a_mistake_is_reported_by_the_call_that_made_it() -> None:
         role.resource_request(memory="much")
     with pytest.raises(InvalidExperiment, match="did you mean image_pull_policy"):
         role.set(image_pull_polcy="Always")  # type: ignore[call-arg]
-    with pytest.raises(InvalidExperiment, match="'Sometimes' is not possible here"):
+    with pytest.raises(InvalidExperiment, match="'Sometimes' is not allowed here"):
         role.restart("Sometimes")  # type: ignore[arg-type]
     with pytest.raises(InvalidExperiment, match=r"binds\[x\].port"):
         role.binds(x=70_000)
@@ -230,7 +230,7 @@ def test_a_file_can_be_read_changed_and_written(tmp_path: Path) -> None:
 
 def test_two_experiments_in_one_file_are_too_many() -> None:
     text = small().to_yaml()
-    with pytest.raises(UserError, match="holds 2 experiments"):
+    with pytest.raises(UserError, match="contains 2 experiments"):
         Experiment.from_yaml(f"{text}\n---\n{text.replace('name: rl', 'name: other')}")
 
 

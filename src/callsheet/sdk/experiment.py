@@ -30,8 +30,8 @@ BACKEND_VARIABLE = "CALLSHEET_ON"
 class Experiment:
     """Roles wired by named endpoints.
 
-    ``workdir`` is relative to the folder of the Python file that makes the experiment, as it is relative to the
-    experiment file; `base` names another folder.
+    ``workdir`` is relative to the folder of the Python file that creates the experiment, as it is relative to the
+    experiment file. `base` sets another folder.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Experiment:
 
     @classmethod
     def from_spec(cls, spec: model.Experiment, *, base: str | Path | None = None) -> Experiment:
-        """A builder that goes on from checked data."""
+        """A builder that starts from checked data."""
         made = cls(spec.name, base=base)
         made._metadata = spec.metadata
         made._fields = {name: getattr(spec.spec, name) for name in spec.spec.model_fields_set - {"roles"}}
@@ -89,7 +89,7 @@ class Experiment:
         return MappingProxyType({role.name: role for role in self._roles})
 
     def role(self, name: str, **fields: Unpack[RoleOptions]) -> Role:
-        """Add a role; any field of the schema may be given here or later."""
+        """Add a role. Any field of the schema may be set here or later."""
         if name in self.roles:
             raise UserError(
                 f"experiment {self.name!r} already has a role {name!r}",
@@ -105,12 +105,12 @@ class Experiment:
         return self
 
     def env(self, given: Mapping[str, EnvValue] | None = None, /, **more: EnvValue) -> Self:
-        """Environment variables of every container; a container's own win."""
+        """Environment variables of all containers. A container's own override them."""
         new = values.env({**(given or {}), **more}, "spec")
         return self.set(env=values.merged(self._fields.get("env", []), new))
 
     def file(self, name: str, text: str) -> Self:
-        """Give every container a small file; its path is ``{files.NAME}``."""
+        """Give all containers a small file. Its path is ``{files.NAME}``."""
         return self.set(files={**self._fields.get("files", {}), name: text})
 
     def volume(self, name: str, **kind: Unpack[VolumeOptions]) -> Self:
@@ -121,7 +121,7 @@ class Experiment:
         return self.set(volumes=values.merged(self._fields.get("volumes", []), [new]))
 
     def lifecycle(self, **fields: Unpack[LifecycleOptions]) -> Self:
-        """When the run ends, and what remains of it: ``exp.lifecycle(success=["learner"], deadline="1h")``."""
+        """When the run ends, and what happens then: ``exp.lifecycle(success=["learner"], deadline="1h")``."""
         old = self._fields.get("lifecycle", model.Lifecycle())
         both = {name: getattr(old, name) for name in old.model_fields_set} | dict(fields)
         return self.set(lifecycle=both)
@@ -136,7 +136,7 @@ class Experiment:
 
     @property
     def spec(self) -> model.Experiment:
-        """The experiment as typed data, each part checked by itself."""
+        """The experiment as typed data, each part checked on its own."""
         roles = [role.spec for role in self._roles]
         if not roles:
             raise UserError(
@@ -146,7 +146,7 @@ class Experiment:
         return model.Experiment(metadata=self._metadata, spec=spec)
 
     def validate(self) -> Self:
-        """Raise `InvalidExperiment` with every mistake in the wiring; nothing happens when there is none."""
+        """Raise `InvalidExperiment` with every mistake, if there is any."""
         problems = check_experiment(self.spec)
         if problems:
             raise InvalidExperiment(problems)
@@ -157,18 +157,18 @@ class Experiment:
         return to_yaml(self.spec)
 
     def plan(self, on: str | None = None) -> Plan:
-        """Every replica with its command, environment and addresses; nothing is started."""
+        """Every replica with its command, environment and addresses. Nothing is started."""
         return backend(on or default_backend()).plan(self.validate().spec, base=self._base)
 
     def render(self, on: str | None = None) -> str:
-        """What the backend would make real, as YAML; nothing is started and no cluster is asked."""
+        """What the backend would create, as YAML. Nothing is started and no cluster is asked."""
         return backend(on or default_backend()).render(self.validate().spec, base=self._base)
 
     def run(self, on: str | None = None, *, detach: bool = False) -> Run:
-        """Start it and return at once with a handle; ``run.wait()`` waits for the end.
+        """Start it and return a handle at once; ``run.wait()`` waits for the end.
 
-        On this machine unless `on` or the variable CALLSHEET_ON names another backend. Not detached, the run
-        stops when this process goes away.
+        It runs on this machine unless `on` or the variable CALLSHEET_ON names another backend. Unless detached, it
+        stops when this process ends.
         """
         spec = self.validate().spec
         return backend(on or default_backend()).start(
@@ -178,12 +178,12 @@ class Experiment:
 
 def _only(loaded: list[Loaded], source: str) -> Loaded:
     if len(loaded) != 1:
-        raise UserError(f"{source} holds {len(loaded)} experiments", fix="keep one experiment in it")
+        raise UserError(f"{source} contains {len(loaded)} experiments", fix="keep one experiment in it")
     return loaded[0]
 
 
 def default_backend(otherwise: str = "local") -> str:
-    """The backend that CALLSHEET_ON names; `otherwise` when it names none."""
+    """The backend that CALLSHEET_ON names, or `otherwise`."""
     return os.environ.get(BACKEND_VARIABLE) or otherwise
 
 

@@ -1,7 +1,7 @@
 """The chainable calls that a container and a one-container role share.
 
-Each call checks what it was given and returns the builder, so that a mistake is reported on the line that made
-it. What only the whole experiment can tell (an endpoint that nobody binds) is found by `Experiment.validate`.
+Each call checks its arguments and returns the builder, so that a mistake is reported on the line that made it.
+`Experiment.validate` finds what only the whole experiment can tell, such as an endpoint that nobody binds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, Self, TypeVar
 
 from callsheet.errors import UserError
 from callsheet.sdk import values
-from callsheet.sdk.options import EnvValue, Part, Ports
+from callsheet.sdk.options import EnvValue, FieldMapping, Ports
 from callsheet.spec import experiment as model
 from callsheet.spec import kubernetes
 
@@ -30,7 +30,7 @@ class Fluent(Generic[M]):
         return self._model.name
 
     def _change(self, **fields: Any) -> Self:
-        """Replace fields, checked. Models are frozen, so whoever holds the old one is not surprised."""
+        """Replace fields, checked. Models are frozen: whoever holds the old one keeps it unchanged."""
         old = {name: getattr(self._model, name) for name in self._model.model_fields_set}
         self._model = values.checked(type(self._model), old | values.normal(fields, self._where), self._where)
         return self
@@ -41,7 +41,7 @@ class Fluent(Generic[M]):
         return self._change(binds=values.merged(self._model.binds, new))
 
     def connects(self, *names: str) -> Self:
-        """Talk to endpoints that others bind."""
+        """Connect to endpoints that others bind."""
         return self._change(connects=list(dict.fromkeys([*self._model.connects, *names])))
 
     def exposes(
@@ -51,13 +51,13 @@ class Fluent(Generic[M]):
         host: str | None = None,
         **ports: int | None,
     ) -> Self:
-        """Listen on endpoints that people outside the experiment reach, such as a web page."""
+        """Listen on endpoints for people outside the experiment, such as a web page."""
         more = {key: value for key, value in (("type", type), ("host", host)) if value is not None}
         new = values.endpoints(model.Expose, f"{self._where}.exposes", [*names, ports], **more)
         return self._change(exposes=values.merged(self._model.exposes, new))
 
     def env(self, given: Mapping[str, EnvValue] | None = None, /, **more: EnvValue) -> Self:
-        """Set environment variables; a value may also be an `EnvSource`, such as a Secret's key."""
+        """Set environment variables. A value may also be an `EnvSource`, such as a Secret's key."""
         return self._change(
             env=values.merged(self._model.env, values.env({**(given or {}), **more}, self._where))
         )
@@ -70,7 +70,7 @@ class Fluent(Generic[M]):
         prefix: str = "",
         optional: bool = False,
     ) -> Self:
-        """Make every key of a ConfigMap or a Secret a variable."""
+        """Turn all keys of a ConfigMap or a Secret into variables."""
         if (config_map is None) == (secret is None):
             raise UserError(
                 "env_from takes one source", fix='write env_from(secret="NAME") or config_map="NAME"'
@@ -83,7 +83,7 @@ class Fluent(Generic[M]):
     def resource_request(
         self, cpu: float | str | None = None, memory: int | str | None = None, **more: float | str
     ) -> Self:
-        """What is set aside for it: ``resource_request(cpu=1.5, memory="2G")``."""
+        """What the scheduler reserves: ``resource_request(cpu=1.5, memory="2G")``."""
         return self._resources("requests", {"cpu": cpu, "memory": memory, **more})
 
     def resource_limit(
@@ -93,7 +93,7 @@ class Fluent(Generic[M]):
         gpu: int | str | None = None,
         **more: float | str,
     ) -> Self:
-        """The most it may use; `gpu` is ``nvidia.com/gpu``, other devices go as ``**{"amd.com/gpu": 1}``."""
+        """What it may use at most; `gpu` is ``nvidia.com/gpu``, other devices go as ``**{"amd.com/gpu": 1}``."""
         return self._resources("limits", {"cpu": cpu, "memory": memory, "nvidia.com/gpu": gpu, **more})
 
     def _resources(self, key: Literal["requests", "limits"], given: Mapping[str, Any]) -> Self:
@@ -103,7 +103,7 @@ class Fluent(Generic[M]):
         return self._change(resources=both)
 
     def mount(self, volume: str, path: str, *, sub_path: str = "", read_only: bool = False) -> Self:
-        """See a volume of the experiment under a path; ``{mounts.NAME}`` is that path on every backend."""
+        """Mount a volume of the experiment at a path. ``{mounts.NAME}`` is its path on every backend."""
         more = ({"sub_path": sub_path} if sub_path else {}) | ({"read_only": True} if read_only else {})
         mount = {"name": volume, "mount_path": path, **more}
         return self._change(volume_mounts=[*self._model.volume_mounts, mount])
@@ -111,9 +111,9 @@ class Fluent(Generic[M]):
     def ready_when(
         self,
         *,
-        http_get: kubernetes.HTTPGetAction | Part | None = None,
-        tcp_socket: kubernetes.TCPSocketAction | Part | None = None,
-        exec: kubernetes.ExecAction | Part | None = None,
+        http_get: kubernetes.HTTPGetAction | FieldMapping | None = None,
+        tcp_socket: kubernetes.TCPSocketAction | FieldMapping | None = None,
+        exec: kubernetes.ExecAction | FieldMapping | None = None,
         **more: int,
     ) -> Self:
         """How to tell that it is ready: ``ready_when(http_get={"port": "web"}, period_seconds=2)``."""

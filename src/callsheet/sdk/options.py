@@ -1,7 +1,7 @@
 """The fields of an experiment as typed keywords, so that an editor completes them and mypy checks them.
 
-Every key is a field of the schema under its Python name; `callsheet schema` and the reference page say what it
-means. A part with fields of its own takes the model (`callsheet.spec`) or a mapping in the file's shape.
+Every key is a field of the schema under its Python name; `callsheet schema` and the reference page describe it. A field
+that has fields of its own takes the model (`callsheet.spec`) or a mapping in the file's shape.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Env = Mapping[str, EnvValue] | Sequence[kubernetes.EnvVar]
 """Environment variables: ``{"NAME": "value"}``."""
 Ports = str | Mapping[str, int | None]
 """One endpoint by name, or several with their ports; None lets one be chosen."""
-Part = Mapping[str, Any]
-"""A part of the experiment in the file's shape."""
+FieldMapping = Mapping[str, Any]
+"""Fields in the file's shape."""
 
 
 class ContainerOptions(TypedDict, total=False):
@@ -29,52 +29,52 @@ class ContainerOptions(TypedDict, total=False):
     command: Sequence[str]
     args: Sequence[str]
     env: Env
-    env_from: Sequence[kubernetes.EnvFromSource | Part]
+    env_from: Sequence[kubernetes.EnvFromSource | FieldMapping]
     binds: Sequence[Ports | model.Bind] | Mapping[str, int | None]
     connects: Sequence[str]
     exposes: Sequence[Ports | model.Expose] | Mapping[str, int | None]
-    resources: kubernetes.ResourceRequirements | Part
-    volume_mounts: Sequence[kubernetes.VolumeMount | Part]
-    readiness_probe: kubernetes.Probe | Part | None
-    security_context: Part | None
+    resources: kubernetes.ResourceRequirements | FieldMapping
+    volume_mounts: Sequence[kubernetes.VolumeMount | FieldMapping]
+    readiness_probe: kubernetes.Probe | FieldMapping | None
+    security_context: FieldMapping | None
     stdin: bool
     tty: bool
-    container_patch: Part
+    container_patch: FieldMapping
 
 
 class RoleOptions(ContainerOptions, total=False):
-    """What a role takes beside its container's fields. A group's containers are added with `Role.container`."""
+    """What a role takes besides its container's fields. A group's containers are added with `Role.container`."""
 
     replicas: int
-    scale: model.Scale | Part | None
-    restart: model.Restart | Part
+    scale: model.Scale | FieldMapping | None
+    restart: model.Restart | FieldMapping
     termination_grace_period: str
     node_selector: Mapping[str, str]
-    tolerations: Sequence[kubernetes.Toleration | Part]
-    affinity: Part | None
+    tolerations: Sequence[kubernetes.Toleration | FieldMapping]
+    affinity: FieldMapping | None
     priority_class_name: str | None
-    image_pull_secrets: Sequence[kubernetes.LocalObjectReference | Part]
+    image_pull_secrets: Sequence[kubernetes.LocalObjectReference | FieldMapping]
     service_account_name: str | None
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    pod_patch: Part
+    pod_patch: FieldMapping
 
 
 class ExperimentOptions(TypedDict, total=False):
-    """What an experiment takes beside its roles and its name."""
+    """What an experiment takes besides its roles and its name."""
 
     image: str | None
-    workdir: str | model.Workdir | Part
+    workdir: str | model.Workdir | FieldMapping
     storage: str | None
     encryption: bool
     env: Env
     files: Mapping[str, str]
-    volumes: Sequence[kubernetes.Volume | Part]
-    lifecycle: model.Lifecycle | Part
+    volumes: Sequence[kubernetes.Volume | FieldMapping]
+    lifecycle: model.Lifecycle | FieldMapping
 
 
 class LifecycleOptions(TypedDict, total=False):
-    """When the run ends, and what remains of it."""
+    """When the run ends, and what happens then."""
 
     success: Sequence[str]
     max_restarts: int | None
@@ -85,15 +85,15 @@ class LifecycleOptions(TypedDict, total=False):
 
 
 class VolumeOptions(TypedDict, total=False):
-    """The kinds of volume; exactly one is given."""
+    """The kinds of volume; set exactly one."""
 
-    empty_dir: kubernetes.EmptyDirVolume | Part
-    host_path: kubernetes.HostPathVolume | Part
-    secret: kubernetes.SecretVolume | Part
-    config_map: kubernetes.ConfigMapVolume | Part
-    persistent_volume_claim: kubernetes.ClaimVolume | Part
-    nfs: kubernetes.NFSVolume | Part
-    projected: Part
-    downward_api: Part
-    ephemeral: Part
-    csi: Part
+    empty_dir: kubernetes.EmptyDirVolume | FieldMapping
+    host_path: kubernetes.HostPathVolume | FieldMapping
+    secret: kubernetes.SecretVolume | FieldMapping
+    config_map: kubernetes.ConfigMapVolume | FieldMapping
+    persistent_volume_claim: kubernetes.ClaimVolume | FieldMapping
+    nfs: kubernetes.NFSVolume | FieldMapping
+    projected: FieldMapping
+    downward_api: FieldMapping
+    ephemeral: FieldMapping
+    csi: FieldMapping

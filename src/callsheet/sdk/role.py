@@ -1,4 +1,4 @@
-"""Roles and their containers, built call by call in the fluent style of older tools."""
+"""Roles and their containers, built call by call."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Role(Fluent[model.Role]):
 
     @classmethod
     def from_spec(cls, spec: model.Role) -> Role:
-        """A builder that goes on from here."""
+        """A builder that starts from checked data."""
         fields = {name: getattr(spec, name) for name in spec.model_fields_set - {"name", "containers"}}
         role = cls(spec.name, fields)
         for container in spec.containers:
@@ -62,7 +62,7 @@ class Role(Fluent[model.Role]):
 
     @property
     def containers(self) -> tuple[Container, ...]:
-        """The group's containers, the main one first; empty when the role has one container."""
+        """The group's containers, the main one first; empty if the role has one container."""
         return tuple(self._containers)
 
     def set(self, **fields: Unpack[RoleOptions]) -> Self:
@@ -90,7 +90,7 @@ class Role(Fluent[model.Role]):
         return self._change(termination_grace_period=period)
 
     def node_selector(self, given: Mapping[str, str] | None = None, /, **labels: str) -> Self:
-        """Labels that a node must have."""
+        """Labels that a node must have to run the pods."""
         return self._change(node_selector={**self._model.node_selector, **(given or {}), **labels})
 
     def toleration(
@@ -102,7 +102,7 @@ class Role(Fluent[model.Role]):
         effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None,
         toleration_seconds: int | None = None,
     ) -> Self:
-        """A taint that the pods may live with."""
+        """Tolerate a taint."""
         given = {
             "key": key,
             "operator": operator,

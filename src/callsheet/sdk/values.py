@@ -1,31 +1,32 @@
-"""Turns what Python people write into the file's one form, and checks it in the call where it was written."""
+"""Turns the short forms that Python allows into the file's one form, and checks them in the call that made them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
-from callsheet.errors import InvalidExperiment, UserError
-from callsheet.sdk.problems import problems_in
+from callsheet.errors import InvalidExperiment, Problem, UserError, did_you_mean
 from callsheet.spec import experiment as model
 from callsheet.spec import kubernetes
+from callsheet.spec.quantity import instead_of_float
 
 M = TypeVar("M", bound=BaseModel)
 B = TypeVar("B", bound=model.Bind)
 
 
 def checked(cls: type[M], fields: Mapping[str, Any], where: str) -> M:
-    """The model with these fields; what is wrong with them is told as a file's mistakes are. `where`: its path."""
+    """The model with these fields; mistakes are reported as they are for a file. `where`: its path."""
     try:
         return cls.model_validate(dict(fields))
     except ValidationError as error:
-        raise InvalidExperiment(problems_in(error, cls, where)) from None
+        raise InvalidExperiment(_problems(error, cls, where)) from None
 
 
 def texts(field: str, value: Any) -> list[Any]:
-    """A list of strings. One string is refused: a shell would split it, Callsheet does not."""
+    """A list of strings. A single string is rejected: a shell would split it, Callsheet does not."""
     if isinstance(value, str):
         words = value.split()
         raise UserError(f"{field}={value!r} is one string", fix=f"write a list: {field}={words!r}")
@@ -47,20 +48,20 @@ def variable(name: str, value: Any, where: str) -> kubernetes.EnvVar:
 
 def endpoints(cls: type[B], field: str, items: Iterable[Any], **more: Any) -> list[B]:
     """Endpoints from names, from mappings of names to ports, and from models."""
-    found: list[B] = []
+    made: list[B] = []
     for item in items:
         if isinstance(item, cls):
-            found.append(item)
+            made.append(item)
             continue
         pairs = item if isinstance(item, Mapping) else {item: None}
         for name, port in pairs.items():
             given = {"name": name, **more} | ({} if port is None else {"port": port})
-            found.append(checked(cls, given, f"{field}[{name}]"))
-    return found
+            made.append(checked(cls, given, f"{field}[{name}]"))
+    return made
 
 
 def merged(old: Iterable[M], new: Iterable[M], key: str = "name") -> list[M]:
-    """Both lists; an item of the new one takes the place of its namesake."""
+    """Both lists; a new item replaces the old one of the same name."""
     by_name = {getattr(item, key): item for item in old}
     by_name.update({getattr(item, key): item for item in new})
     return list(by_name.values())
@@ -108,3 +109,46 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [_plain(item) for item in value]
     return value
+
+
+def _problems(error: ValidationError, cls: type[BaseModel], where: str) -> list[Problem]:
+    """One problem per error. `where`: path of the thing that was checked."""
+    return [
+        Problem(_path(where, details), *_message(details, cls)) for details in error.errors(include_url=False)
+    ]
+
+
+def _path(where: str, details: ErrorDetails) -> str:
+    path = where
+    for step in details["loc"]:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return path
+
+
+def _message(details: ErrorDetails, cls: type[BaseModel]) -> tuple[str, str]:
+    kind, value, context = details["type"], details["input"], details.get("ctx", {})
+    last = details["loc"][-1] if details["loc"] else ""
+    if kind == "missing":
+        return f"{last!r} is missing", f"set {last}"
+    if kind == "extra_forbidden":
+        return f"there is no field {last!r}", _suggestion(str(last), cls, details)
+    if kind == "string_type":
+        plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return f"{value!r} is not text", f'write "{value}"' if plain else "put it in quotes"
+    if kind in ("int_type", "int_from_float"):
+        return f"{value!r} is not a whole number", "write a whole number without quotes"
+    if kind == "bool_type":
+        return f"{value!r} is neither True nor False", "write True or False"
+    if kind == "literal_error":
+        return f"{value!r} is not allowed here", f"use one of {context['expected']}"
+    if kind == "quantity" and isinstance(value, float):
+        return details["msg"], instead_of_float(str(last), str(value))
+    if "fix" in context:
+        return details["msg"], str(context["fix"])
+    return f"{value!r}: {details['msg'][:1].lower()}{details['msg'][1:]}", ""
+
+
+def _suggestion(word: str, cls: type[BaseModel], details: ErrorDetails) -> str:
+    """The field that was probably meant; only fields of the checked model itself are known here."""
+    known: Collection[str] = cls.model_fields if len(details["loc"]) == 1 else ()
+    return did_you_mean(word, known, f"use one of {', '.join(known)}" if known else "remove it")

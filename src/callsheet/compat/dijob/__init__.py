@@ -1,4 +1,4 @@
-"""A door for users of DI-orchestrator: a DIJob, of either API version, becomes an experiment file."""
+"""Converts DI-orchestrator's DIJob files, of either API version, into experiments."""
 
 from callsheet.compat.dijob.convert import Converted, convert
 

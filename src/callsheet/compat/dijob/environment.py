@@ -1,19 +1,22 @@
-"""The variables that DI-orchestrator gives to its processes, said with Callsheet's own words in braces.
+"""The variables that DI-orchestrator sets, with placeholders for their values, and texts that refer to variables.
 
-Two things cannot be said in braces: a rank that counts over several tasks, and a list of hosts without their ports.
-Where a job needs them, a line of shell before the program's own command works them out.
+Two things have no placeholder: a rank that counts over several tasks, and a list of hosts without their ports. If a job
+needs them, a line of shell before the program's own command computes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from callsheet import contract
+from callsheet.plan.template import escape
 from callsheet.spec.yaml_tree import Loc
 
 COORDINATOR = "coordinator"
+_REFERENCE = re.compile(r"\$(?:(?P<dollar>\$)|\((?P<name>[^()]*)\))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +25,16 @@ class Task:
 
     name: str
     named: Loc
-    """Where that name stands."""
+    """Location of that name."""
     template: Loc
-    """Where its pod template stands."""
+    """Location of its pod template."""
     port: int
     """The port that DI's own processes of this kind listen on."""
     replicas: int = 1
     listens: bool = True
     """Whether its processes are known to listen on that port."""
     fields: dict[str, Any] = field(default_factory=dict)
-    """What the role has besides its pod."""
+    """Fields of the role besides its pod."""
 
     @property
     def alone(self) -> bool:
@@ -44,9 +47,9 @@ class Variables:
     """DI's variables of one task."""
 
     entries: dict[str, Any]
-    """By name: the value, a template; or where Kubernetes takes it from."""
+    """By name: the value, a template, or a `valueFrom`."""
     late: tuple[str, ...] = ()
-    """Those that `prelude` makes or corrects."""
+    """Those that `prelude` sets."""
     prelude: str = ""
     """Shell that must run before the program."""
 
@@ -87,5 +90,29 @@ def version_2(tasks: Sequence[Task], task: Task, job: str) -> Variables:
 
 
 def _hosts(task: Task) -> str:
-    """One host can be said exactly; several come with their ports."""
+    """One host has a placeholder of its own; several come with their ports."""
     return f"{{{task.name}.host}}" if task.alone else f"{{{task.name}.all}}"
+
+
+def translate(
+    text: str, endpoints: Collection[str], known: Mapping[str, str | None]
+) -> tuple[str, list[str]]:
+    """A text as a template that yields what Kubernetes would have made of it, and the references that cannot be resolved.
+
+    Kubernetes replaces ``$(NAME)`` by a variable's value and ``$$`` by ``$``; Callsheet fills in placeholders instead.
+    `known`: the container's variables as templates; None for those whose value is known only at the start.
+    """
+    made, position, unresolved = "", 0, []
+    for match in _REFERENCE.finditer(text):
+        made += escape(text[position : match.start()], endpoints)
+        position = match.end()
+        name = match["name"]
+        value = known.get(name) if name else None
+        if match["dollar"]:
+            made += "$"
+        elif value is not None:
+            made += value
+        else:
+            made += escape(match[0], endpoints)
+            unresolved += [name] if name in known else []
+    return made + escape(text[position:], endpoints), unresolved

@@ -1,4 +1,4 @@
-"""The shapes that DIJobs have had: each is read into the same few words, tasks and the job's end."""
+"""The shapes of a DIJob in its two API versions: both become tasks and a lifecycle."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from callsheet.compat.dijob.environment import COORDINATOR, Task, Variables, version_1, version_2
-from callsheet.compat.dijob.job import Job
+from callsheet.compat.dijob.job import DIJob
 from callsheet.spec.yaml_tree import Loc
 
 GROUP = "diengine.opendilab.org"
@@ -16,7 +16,7 @@ VERSIONS = (f"{GROUP}/v1alpha1", f"{GROUP}/v2alpha1")
 _SPEC: Loc = ("spec",)
 _PORT = 22270
 _MOST = 64
-"""How far the members that a coordinator once asked for may grow."""
+"""Maximum size of the roles that a coordinator used to grow."""
 _PARTS = {COORDINATOR: 22273, "collector": 22270, "learner": 22271}
 """The pods of the first version and the ports they listen on."""
 _RESTARTS = 3
@@ -25,15 +25,15 @@ _RESTARTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A DIJob in words that both versions share."""
+    """A DIJob, whatever its version."""
 
     tasks: list[Task]
     variables: Callable[[Task], Variables]
     lifecycle: dict[str, Any] = field(default_factory=dict)
 
 
-def read(job: Job) -> Shape | None:
-    """The job's shape; None when it has none, which has then been reported."""
+def read(job: DIJob) -> Shape | None:
+    """The job's shape; None if it is invalid, which has then been reported."""
     version = job.text(("apiVersion",))
     if version not in VERSIONS:
         found = f"apiVersion is {version!r}" if version else "apiVersion is missing"
@@ -46,20 +46,20 @@ def read(job: Job) -> Shape | None:
     return _version_1(job) if version == VERSIONS[0] else _version_2(job)
 
 
-def _lost(job: Job, reasons: dict[str, str]) -> None:
+def _warn_ignored(job: DIJob, reasons: dict[str, str]) -> None:
     for key, reason in reasons.items():
         if job.node((*_SPEC, key)) is not None:
-            job.warn((*_SPEC, key), f"is left out: {reason}")
+            job.warn((*_SPEC, key), f"is ignored: {reason}")
 
 
-def _lifecycle(job: Job) -> dict[str, Any]:
+def _lifecycle(job: DIJob) -> dict[str, Any]:
     policy = job.choice((*_SPEC, "cleanPodPolicy"), ("Running", "All", "None"))
     return {"cleanPods": policy} if policy else {}
 
 
-def _version_1(job: Job) -> Shape | None:
+def _version_1(job: DIJob) -> Shape | None:
     job.only(_SPEC, (*_PARTS, "group", "priorityClassName", "cleanPodPolicy", "volumes"))
-    _lost(job, {"group": "it grouped jobs for people, and nothing acts on it"})
+    _warn_ignored(job, {"group": "it only grouped jobs for people"})
     if job.node((*_SPEC, COORDINATOR)) is None:
         job.mistake(_SPEC, "there is no coordinator", "add coordinator: {template: ...}")
     tasks = []
@@ -72,13 +72,13 @@ def _version_1(job: Job) -> Shape | None:
         policy = given or ("Never" if name == COORDINATOR else "OnFailure")
         fields: dict[str, Any] = {"restart": {"policy": policy}}
         if job.text((*_SPEC, "priorityClassName")):
-            fields["priorityClassName"] = job.near((*_SPEC, "priorityClassName"))
+            fields["priorityClassName"] = job.nearest((*_SPEC, "priorityClassName"))
         if name != COORDINATOR:
             fields["scale"] = {"min": 0, "max": _MOST}
             job.warn(
                 loc,
-                "the coordinator cannot ask DI's server for members, and KUBERNETES_SERVER_URL is not set: there is 1",
-                f"set replicas of the role {name}, or change it while it runs: callsheet scale RUN {name}=4",
+                "the coordinator cannot ask DI's server for more replicas, and KUBERNETES_SERVER_URL is not set: there is one",
+                f"set replicas of the role {name}, or scale it while it runs: callsheet scale RUN {name}=4",
             )
         tasks.append(Task(name, loc, (*loc, "template"), port, fields=fields))
     _ddp(job)
@@ -86,8 +86,8 @@ def _version_1(job: Job) -> Shape | None:
     return Shape(tasks, lambda task: version_1(tasks, task), lifecycle)
 
 
-def _ddp(job: Job) -> None:
-    """More than one GPU made an aggregator and a process for each GPU."""
+def _ddp(job: DIJob) -> None:
+    """With several GPUs, DI created an aggregator and a process for each GPU."""
     containers = (*_SPEC, "learner", "template", "spec", "containers")
     for place in job.items(containers):
         gpus = (*place, "resources", "limits", "nvidia.com/gpu")
@@ -95,21 +95,21 @@ def _ddp(job: Job) -> None:
         if node is not None and str(getattr(node, "value", "")) not in ("0", "1"):
             job.warn(
                 gpus,
-                "no aggregator and no process for each GPU is made: WORLD_SIZE, START_RANK and MASTER_ADDR are not set",
+                "there is no aggregator and no process for each GPU: WORLD_SIZE, START_RANK and MASTER_ADDR are not set",
                 "start them from the learner's command, for example with torchrun",
             )
 
 
-def _version_2(job: Job) -> Shape | None:
+def _version_2(job: DIJob) -> Shape | None:
     known = ("priority", "cleanPodPolicy", "preemptible", "backoffLimit", "volumes", "tasks")
     early = ("group", "engineFields", "minReplicas", "maxReplicas", "template")
     job.only(_SPEC, (*known, *early))
-    _lost(
+    _warn_ignored(
         job,
         {
-            "priority": "DI-orchestrator reserved it and nothing acts on it",
-            "preemptible": "there is no allocator that moves replicas; an eviction never counts as a failure here",
-            "group": "it grouped jobs for people, and nothing acts on it",
+            "priority": "DI-orchestrator reserved it and never used it",
+            "preemptible": "no allocator moves replicas; an eviction never counts as a failure",
+            "group": "it only grouped jobs for people",
             "engineFields": "DI_PARALLEL_WORKERS_ARG, DI_PORTS_ARG, DI_NODE_IDS_ARG and DI_ATTACHED_NODES_ARG are not set",
         },
     )
@@ -123,7 +123,7 @@ def _version_2(job: Job) -> Shape | None:
     return Shape(tasks, lambda task: version_2(tasks, task, identity), lifecycle) if tasks else None
 
 
-def _tasks(job: Job, restart: dict[str, Any]) -> list[Task]:
+def _tasks(job: DIJob, restart: dict[str, Any]) -> list[Task]:
     tasks: list[Task] = []
     first: dict[str, str] = {}
     for loc in job.items((*_SPEC, "tasks")):
@@ -136,7 +136,7 @@ def _tasks(job: Job, restart: dict[str, Any]) -> list[Task]:
         elif not name and kind:
             job.mistake(loc, "a task of type none needs a name", "add name:")
         if kind and kind != "none" and first.setdefault(kind, name) != name:
-            job.mistake((*loc, "type"), f"there is a task of type {kind} already", "write type: none")
+            job.mistake((*loc, "type"), f"there is already a task of type {kind}", "write type: none")
         if job.node((*loc, "template")) is None:
             job.mistake(loc, "the task has no template", "add template: {spec: {containers: [...]}}")
             continue
@@ -149,8 +149,8 @@ def _tasks(job: Job, restart: dict[str, Any]) -> list[Task]:
     return tasks
 
 
-def _only_task(job: Job, restart: dict[str, Any]) -> Task:
-    """The shape of DI-orchestrator 1.0: one template for all pods, between two numbers of them."""
+def _only_task(job: DIJob, restart: dict[str, Any]) -> Task:
+    """The shape of DI-orchestrator 1.0: one template for all pods, and bounds for their number."""
     least = job.number((*_SPEC, "minReplicas"), 1)
     most = job.number((*_SPEC, "maxReplicas"), max(least, 1), least=1)
     fields = restart | ({"scale": {"min": least, "max": most}} if most > least else {})
