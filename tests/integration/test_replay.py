@@ -259,11 +259,17 @@ def test_episodes_become_sequences_that_are_sampled_whole() -> None:
 
 
 @pytest.mark.parametrize("kind", ["memory", "network"])
-def test_a_writer_that_falls_silent_leaves_nothing_behind(kind: str) -> None:
-    with serving(kind, Table()) as shard, client(kind, shard.address) as actor:
+def test_what_a_writer_inserted_arrives_whole_when_it_falls_silent_without_a_flush(kind: str) -> None:
+    with (
+        serving(kind, Table(kind="fifo")) as shard,
+        client(kind, shard.address) as actor,
+        client(kind, shard.address, batch=1001) as learner,
+    ):
         for number in range(1001):
             actor.insert(item(number))
-        until(lambda: shard.server.table().size == 1001)
+        sample = learner.sample(30)
+        assert sample.arrays["number"].tolist() == list(range(1001))
+        assert (sample.arrays["row"] == sample.arrays["number"][:, None]).all()
 
 
 @pytest.mark.parametrize("kind", ["memory", "network"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -142,16 +143,16 @@ def test_a_training_survives_the_death_of_an_actor_and_of_its_learner(folder: Pa
         begun = time.monotonic()
         until(run, lambda status: replica(status, "actor/1").containers[0].pid not in (None, 0, killed))
         assert time.monotonic() - begun < 2
-        before = len(all_sets(kept))
         newest = all_sets(kept)[0].number
         eventually(lambda: all_sets(kept)[0].number > newest, within=30)
-        assert before
+        saved = step(all_sets(kept)[0].name)
 
         os.kill(pid(run, "learner/0"), signal.SIGKILL)
         ended = run.wait(PATIENCE)
         assert (ended.phase, ended.exit_code) == ("Succeeded", 0)
         said = lines(run, "learner/0")
-        assert any(line.startswith("resumed from step-") for line in said), said
+        (resumed,) = [line for line in said if line.startswith("resumed from step-")]
+        assert step(resumed) >= saved, "the newest checkpoint, not an earlier one"
         points = curve(results("ppo-cartpole-v1"))
         steps = [point["steps"] for point in points]
         assert steps == sorted(steps), "the curve goes on where the checkpoint was"
@@ -160,6 +161,13 @@ def test_a_training_survives_the_death_of_an_actor_and_of_its_learner(folder: Pa
     finally:
         run.stop(kill=True)
         run.wait(20)
+
+
+def step(text: str) -> int:
+    """The number in a checkpoint's name: step-000123."""
+    match = re.search(r"step-(\d+)", text)
+    assert match, text
+    return int(match[1])
 
 
 def pid(run: LocalRun, name: str) -> int:

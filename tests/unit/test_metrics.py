@@ -181,15 +181,19 @@ def test_labels_tell_instruments_apart() -> None:
 def test_labels_are_few_and_short() -> None:
     peers = Registry().counters("sent", "By peer.", ("peer",), limit=3)
     for number in range(3):
-        peers.of(peer=str(number))
+        peers.of(peer=str(number)).add(number)
     with pytest.raises(
         UserError, match=r"'sent' already has 3 label combinations, its limit; peer='3'"
     ) as error:
         peers.of(peer="3")
     assert "never for ids, addresses or steps" in error.value.fix
-    assert peers.of(peer="2") is not None
+    assert peers.of(peer="2").value == 2, "those that were there before still count"
+    assert [labels for labels, _ in peers.read()] == [("0",), ("1",), ("2",)]
+    names = Registry().counters("sent", "By peer.", ("peer",))
     with pytest.raises(UserError, match="longer than 100 characters"):
-        Registry().counters("sent", "By peer.", ("peer",)).of(peer="x" * 101)
+        names.of(peer="x" * 101)
+    names.of(peer="x" * 100).add()
+    assert [labels for labels, _ in names.read()] == [("x" * 100,)]
 
 
 def test_a_followed_function_is_asked_when_somebody_looks() -> None:
