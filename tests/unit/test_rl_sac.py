@@ -18,10 +18,10 @@ from callsheet.rl.algorithms.sac.learner import (
     soft_targets,
     temperature_loss,
 )
-from callsheet.rl.distributions.torch import SquashedSample
 from callsheet.rl.nets.network import Network
 from callsheet.rl.nets.numpy_policy import NumpyPolicy
 from callsheet.rl.nets.torch import SEQUENTIAL, TorchNet, TwoThreads
+from callsheet.rl.nets.torch.distributions import SquashedSample
 from callsheet.rl.spaces import Array, Continuous, Discrete, Spaces
 
 SPACES = Spaces({"observation": Array("float32", (3,))}, Continuous((-2.0, 0.0), (2.0, 1.0)))

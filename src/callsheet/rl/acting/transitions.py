@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from callsheet.rl.acting.policy import Policy
 from callsheet.rl.acting.rollouts import Rollouts
-from callsheet.rl.distributions.scaling import ActionScaling
 from callsheet.rl.envs import Environments
+from callsheet.rl.nets.sampling import ActionScaling
 from callsheet.rl.returns import n_step
 from callsheet.rl.spaces import Continuous, Discrete, Spaces
 

@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callsheet.errors import UserError
-from callsheet.rl.distributions.scaling import ActionScaling
 from callsheet.rl.nets import sampling
 from callsheet.rl.nets.network import Network, resolve
 from callsheet.rl.nets.normalize import CLIP, scale
 from callsheet.rl.nets.parameters import ParameterLayout, Snapshot, check_snapshot
-from callsheet.rl.nets.sampling import Actions, CategoricalSampler, Floats, Masks
+from callsheet.rl.nets.sampling import Actions, ActionScaling, CategoricalSampler, Floats, Masks
 from callsheet.rl.spaces import Continuous, Spaces
 
 Observations = Mapping[str, NDArray[np.generic]]

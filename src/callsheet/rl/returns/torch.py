@@ -7,7 +7,7 @@ environments: 40 us instead of 156), so only other devices use tensor operations
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,27 +29,13 @@ def vtrace(
     terminated: Tensor,
     truncated: Tensor,
     valid: Tensor,
-    *,
-    gamma: float,
-    lam: float = 1.0,
-    rho_clip: float = 1.0,
-    c_clip: float = 1.0,
-    advantage_clip: float = 1.0,
+    **settings: Any,
 ) -> Targets:
-    """V-trace: targets for the current policy from steps of an older one."""
-    given = (log_ratios, rewards, values, terminated, truncated, valid)
+    """V-trace with the settings of `callsheet.rl.returns.vtrace`."""
+    rollout = (log_ratios, rewards, values, terminated, truncated, valid)
     if rewards.device.type != "cpu":
-        return vtrace_on_device(
-            *given, gamma=gamma, lam=lam, rho_clip=rho_clip, c_clip=c_clip, advantage_clip=advantage_clip
-        )
-    targets = returns.vtrace(
-        *(x.detach().numpy() for x in given),
-        gamma=gamma,
-        lam=lam,
-        rho_clip=rho_clip,
-        c_clip=c_clip,
-        advantage_clip=advantage_clip,
-    )
+        return vtrace_on_device(*rollout, **settings)
+    targets = returns.vtrace(*(x.detach().numpy() for x in rollout), **settings)
     return Targets(torch.from_numpy(targets.values), torch.from_numpy(targets.advantages))
 
 
@@ -75,10 +61,10 @@ def vtrace_on_device(
     valid: Tensor,
     *,
     gamma: float,
-    lam: float,
-    rho_clip: float,
-    c_clip: float,
-    advantage_clip: float,
+    lam: float = 1.0,
+    rho_clip: float = 1.0,
+    c_clip: float = 1.0,
+    advantage_clip: float = 1.0,
 ) -> Targets:
     """`vtrace` without leaving the tensors' device."""
     alive, through, counts = _flags(terminated, truncated, valid)

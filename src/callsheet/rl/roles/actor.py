@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 from callsheet.metrics.wellknown import Acting
 from callsheet.rl import endpoints
@@ -140,7 +141,7 @@ class _Actor:
         window = min(_MAX_FRAMES, 1 + transitions.nbytes // FRAME_BYTES)
         with (
             ReplayClient(self._context, endpoints.REPLAY, window=window) as replay,
-            EpisodeReporter(self._context) as reporter,
+            closing(EpisodeReporter(self._context)) as reporter,
         ):
             self._update_policy(wait=True)
             while True:

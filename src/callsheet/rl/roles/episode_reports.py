@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,12 +51,8 @@ class EpisodeReporter:
             self._writer.write(_report(self._steps), version)
             self._steps = 0
 
-    def __enter__(self) -> EpisodeReporter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Disconnect."""
         self._writer.close()
 
 

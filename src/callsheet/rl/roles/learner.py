@@ -44,7 +44,8 @@ def run(context: Context, training: Training) -> None:
     ):
         parameters.publish(session.updates, learner.snapshot())
         updates_from = RolloutUpdates if chosen.data == "rollouts" else ReplayUpdates
-        with updates_from(context, training, spaces, session, learner, parameters) as source:
+        source = updates_from(context, training, spaces, session, learner, parameters)
+        with contextlib.closing(source):
             try:
                 checked = 0.0
                 while (reason := session.stop_reason()) is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from types import TracebackType
 from typing import Any, cast
 
 import numpy as np
@@ -74,11 +73,7 @@ class ReplayUpdates:
         session.record_update(self._steps, metrics, waited=self._waited, took=took, lag=self._reports.lag)
         self._waited, self._steps = 0.0, 0
 
-    def __enter__(self) -> ReplayUpdates:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Disconnect."""
         self._reports.close()
         self._replay.close()

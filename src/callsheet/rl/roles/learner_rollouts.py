@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import time
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -78,12 +77,8 @@ class RolloutUpdates:
         took = time.monotonic() - read
         session.record_update(int(batch["valid"].sum()), metrics, waited=read - start, took=took, lag=lag)
 
-    def __enter__(self) -> RolloutUpdates:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Disconnect."""
         self._reader.close()
 
 

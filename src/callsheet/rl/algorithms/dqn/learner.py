@@ -9,7 +9,7 @@ from torch import Tensor
 
 from callsheet.rl.algorithms.dqn.config import Config
 from callsheet.rl.algorithms.learner import Arrays, join_groups, take_group
-from callsheet.rl.distributions.scaling import MASKED
+from callsheet.rl.nets.sampling import MASKED
 from callsheet.rl.nets.torch import Adam, TorchNet, tensors
 from callsheet.rl.spaces import Spaces
 

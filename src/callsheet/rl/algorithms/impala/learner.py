@@ -8,35 +8,34 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from callsheet.rl.algorithms.actor_critic import ActorCritic
+from callsheet.rl.algorithms.actor_critic import ActorCriticLearner
 from callsheet.rl.algorithms.impala.config import Config
 from callsheet.rl.algorithms.learner import Arrays
-from callsheet.rl.distributions.torch import Categorical, Gaussian
 from callsheet.rl.nets.torch import tensors
+from callsheet.rl.nets.torch.distributions import Categorical, Gaussian
 from callsheet.rl.returns.torch import Targets, vtrace
 from callsheet.rl.spaces import Spaces
 
 
-class Impala:
+class Impala(ActorCriticLearner):
     """Learns from rollouts of older policies."""
 
     def __init__(self, spaces: Spaces, config: Config, *, seed: int = 0, device: str = "cpu") -> None:
         self._config = config
-        self._model = ActorCritic(spaces, config, seed=seed, device=device)
-        self._net = self._model.net
+        super().__init__(spaces, config, seed=seed, device=device)
 
     def update(self, batch: Arrays) -> dict[str, float]:
         """Learn from a batch of rollouts, [T, B] with observations [T+1, B]. `fresh` [B] marks those that are not too old."""
-        self._model.begin_update(batch)
+        self._begin_update(batch)
         losses = [self._learn(part) for part in self._minibatches(batch)]
-        self._model.end_update(batch)
+        self._end_update(batch)
         return {"loss": float(torch.stack(losses).mean())}
 
     def _learn(self, part: dict[str, Tensor]) -> Tensor:
         config = self._config
         self._net.parameters.zero()
         out = self._net.forward(
-            {key: part[f"obs.{key}"] for key in self._model.keys}, part.get("first"), part.get("state")
+            {key: part[f"obs.{key}"] for key in self._keys}, part.get("first"), part.get("state")
         )
         assert out.value is not None
         masks = part["mask"][:-1] if "mask" in part else None
@@ -58,7 +57,7 @@ class Impala:
             config,
         )
         loss.backward()  # type: ignore[no-untyped-call]
-        self._model.adam.step(clip=config.max_gradient)
+        self._adam.step(clip=config.max_gradient)
         return loss.detach()
 
     def _targets(self, part: dict[str, Tensor], logp: Tensor, values: Tensor) -> Targets:
@@ -91,21 +90,9 @@ class Impala:
                 yield data
             return
         for _ in range(self._config.epochs):
-            order = torch.from_numpy(self._model.shuffle.permutation(count)).to(self._net.device)
+            order = torch.from_numpy(self._shuffle.permutation(count)).to(self._net.device)
             for which in order.tensor_split(min(self._config.minibatches, count)):
                 yield {name: x.index_select(0 if name == "state" else 1, which) for name, x in data.items()}
-
-    def snapshot(self) -> Arrays:
-        """Parameters and statistics."""
-        return self._model.snapshot()
-
-    def state(self) -> Arrays:
-        """Parameters, optimizer, statistics and random state."""
-        return self._model.state()
-
-    def restore(self, arrays: Arrays) -> None:
-        """Continue from such a state."""
-        self._model.restore(arrays)
 
 
 def impala_loss(

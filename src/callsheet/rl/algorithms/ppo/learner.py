@@ -8,33 +8,32 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from callsheet.rl.algorithms.actor_critic import ActorCritic
+from callsheet.rl.algorithms.actor_critic import ActorCriticLearner
 from callsheet.rl.algorithms.learner import Arrays
 from callsheet.rl.algorithms.ppo.config import Config
-from callsheet.rl.distributions.torch import Categorical, Gaussian
 from callsheet.rl.nets.torch import tensors
+from callsheet.rl.nets.torch.distributions import Categorical, Gaussian
 from callsheet.rl.returns import gae
 from callsheet.rl.spaces import Spaces
 
 
-class PPO:
+class PPO(ActorCriticLearner):
     """Equal seeds and batches give equal weights, bit by bit."""
 
     def __init__(self, spaces: Spaces, config: Config, *, seed: int = 0, device: str = "cpu") -> None:
         self._config = config
-        self._model = ActorCritic(spaces, config, seed=seed, device=device)
-        self._net = self._model.net
+        super().__init__(spaces, config, seed=seed, device=device)
 
     def update(self, batch: Arrays) -> dict[str, float]:
         """Make several passes over the steps of a batch."""
         config = self._config
-        self._model.begin_update(batch)
+        self._begin_update(batch)
         data = self._prepare(batch)
         losses = []
         for part in self._minibatches(data):
             self._net.parameters.zero()
             out = self._net.forward(
-                {key: part[f"obs.{key}"] for key in self._model.keys}, part.get("first"), part.get("state")
+                {key: part[f"obs.{key}"] for key in self._keys}, part.get("first"), part.get("state")
             )
             assert out.value is not None
             loss = ppo_loss(
@@ -48,9 +47,9 @@ class PPO:
                 config,
             )
             loss.backward()  # type: ignore[no-untyped-call]
-            self._model.adam.step(clip=config.max_gradient)
+            self._adam.step(clip=config.max_gradient)
             losses.append(loss.detach())
-        self._model.end_update(batch)
+        self._end_update(batch)
         return {"loss": float(torch.stack(losses).mean())}
 
     def _prepare(self, batch: Arrays) -> dict[str, Tensor]:
@@ -78,11 +77,11 @@ class PPO:
     @torch.no_grad()
     def _last_values(self, batch: Arrays) -> np.ndarray:
         """Values of the observation after the last action."""
-        obs = tensors({key: batch[f"obs.{key}"][-1:] for key in self._model.keys}, self._net.device)
+        obs = tensors({key: batch[f"obs.{key}"][-1:] for key in self._keys}, self._net.device)
         if not self._net.state_size:
             out = self._net.forward(obs)
         else:  # the state depends on the whole rollout
-            whole = tensors({key: batch[f"obs.{key}"] for key in self._model.keys}, self._net.device)
+            whole = tensors({key: batch[f"obs.{key}"] for key in self._keys}, self._net.device)
             recurrent = tensors({"first": batch["first"], "state": batch["state"]}, self._net.device)
             out = self._net.forward(whole, recurrent["first"], recurrent["state"])
         assert out.value is not None
@@ -95,24 +94,12 @@ class PPO:
         size = max(1, self._config.minibatch // len(data["action"])) if recurrent else self._config.minibatch
         parts = max(1, round(count / size))
         for _ in range(self._config.epochs):
-            order = torch.from_numpy(self._model.shuffle.permutation(count)).to(self._net.device)
+            order = torch.from_numpy(self._shuffle.permutation(count)).to(self._net.device)
             for which in order.tensor_split(parts):
                 yield {
                     name: x.index_select(1 if recurrent and name != "state" else 0, which)
                     for name, x in data.items()
                 }
-
-    def snapshot(self) -> Arrays:
-        """Parameters and statistics."""
-        return self._model.snapshot()
-
-    def state(self) -> Arrays:
-        """Parameters, optimizer, statistics and random state."""
-        return self._model.state()
-
-    def restore(self, arrays: Arrays) -> None:
-        """Continue from such a state."""
-        self._model.restore(arrays)
 
 
 def ppo_loss(

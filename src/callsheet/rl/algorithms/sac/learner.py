@@ -10,10 +10,10 @@ from torch import Tensor
 
 from callsheet.rl.algorithms.learner import Arrays, join_groups, take_group
 from callsheet.rl.algorithms.sac.config import Config
-from callsheet.rl.distributions.torch import SquashedGaussian, SquashedSample
 from callsheet.rl.envs.base import available_cores
 from callsheet.rl.nets.parameters import CRITICS
 from callsheet.rl.nets.torch import Adam, ManualMLP, TorchNet, TwoThreads, tensors
+from callsheet.rl.nets.torch.distributions import SquashedGaussian, SquashedSample
 from callsheet.rl.spaces import Continuous, Spaces
 
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from callsheet.rl.distributions.scaling import MAX_LOG_STD, MIN_LOG_STD, ActionScaling
-from callsheet.rl.distributions.torch import Categorical, Gaussian, SquashedGaussian, TensorScaling
 from callsheet.rl.nets.network import Network, resolve, state_size
 from callsheet.rl.nets.normalize import CLIP, scale
 from callsheet.rl.nets.parameters import ParameterLayout, Snapshot
+from callsheet.rl.nets.sampling import MAX_LOG_STD, MIN_LOG_STD, ActionScaling
 from callsheet.rl.nets.torch import torsos
+from callsheet.rl.nets.torch.distributions import Categorical, Gaussian, SquashedGaussian, TensorScaling
 from callsheet.rl.nets.torch.numpy_mlp import mlp
 from callsheet.rl.nets.torch.parameters import Parameters
 from callsheet.rl.spaces import Continuous, Spaces

@@ -8,11 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from callsheet.rl.distributions.scaling import ActionScaling
 from callsheet.rl.nets import sampling
 from callsheet.rl.nets.network import Network
 from callsheet.rl.nets.parameters import Snapshot
-from callsheet.rl.nets.sampling import Actions, CategoricalSampler, Floats, Masks
+from callsheet.rl.nets.sampling import Actions, ActionScaling, CategoricalSampler, Floats, Masks
 from callsheet.rl.nets.torch.net import TorchNet
 from callsheet.rl.nets.torch.parameters import tensors
 from callsheet.rl.spaces import Continuous, Spaces

@@ -1,6 +1,7 @@
 """Distributions over actions in PyTorch, with as few operations as possible, for losses of small networks.
 
-The last axis holds the actions (or the dimensions of one action); all others are batches. The checks and the broadcasting
+Continuous actions are in the environment's units. Policies work in units where the range is -1..1, and log-probabilities
+are densities there. The last axis holds the actions (or the dimensions of one action); all others are batches. The checks and the broadcasting
 of `torch.distributions` cost more than a small network's forward pass; the tests compare the results with it.
 """
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from callsheet.rl.distributions.scaling import HALF_LOG_TAU, MASKED, MAX_LOG_STD, MIN_LOG_STD
+from callsheet.rl.nets.sampling import HALF_LOG_TAU, MASKED, MAX_LOG_STD, MIN_LOG_STD
 
 
 class Categorical:
@@ -30,13 +31,6 @@ class Categorical:
 
     def entropy(self) -> Tensor:
         return -(self.log_probs.exp() * self.log_probs).sum(-1)
-
-    def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        flat = self.log_probs.exp().reshape(-1, self.log_probs.shape[-1])
-        return torch.multinomial(flat, 1, generator=generator).view(self.log_probs.shape[:-1])
-
-    def mode(self) -> Tensor:
-        return self.log_probs.argmax(-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +64,6 @@ class Gaussian:
     def entropy(self) -> Tensor:
         entropy = self.log_std.sum(-1) + self.mean.shape[-1] * (0.5 + HALF_LOG_TAU)
         return entropy.expand(self.mean.shape[:-1])
-
-    def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        noise = torch.randn(self.mean.shape, generator=generator, device=self.mean.device)
-        return self.scale.to_environment(self.mean + self.log_std.exp() * noise)
-
-    def mode(self) -> Tensor:
-        return self.scale.to_environment(self.mean)
 
 
 class SquashedSample(NamedTuple):
@@ -121,9 +108,6 @@ class SquashedGaussian:
         away = (inner - self.mean) * torch.exp(-self.log_std)
         plain = away.square().sum(-1).mul(-0.5) - self.log_std.sum(-1)
         return plain - log_tanh_derivative(inner).sum(-1) - self.mean.shape[-1] * HALF_LOG_TAU
-
-    def mode(self) -> Tensor:
-        return self.scale.to_environment(torch.tanh(self.mean))
 
 
 def log_tanh_derivative(inner: Tensor) -> Tensor:
