@@ -201,8 +201,7 @@ def following(bench: Bench, rounds: int) -> None:
 
 
 def rendering() -> None:
-    from callsheet.backends.kubernetes.render.manifests import to_text
-    from callsheet.backends.kubernetes.render.objects import render
+    from callsheet.backends.kubernetes.render.objects import render, to_text
     from callsheet.spec.experiment import Experiment
 
     data = experiment("rl:1", 1000)

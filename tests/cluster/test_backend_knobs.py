@@ -122,7 +122,9 @@ def test_names_of_another_experiment_are_not_touched_and_the_book_owns_all(
     """`exp-a` with a role `b`, and `exp` with a role `a-b`, want the same Job."""
     wait = {"suspend": True}
     begin({"name": "b", "command": python(FOREVER)}, name="exp-a", lifecycle=wait)
-    with pytest.raises(UserError, match="already has the Job exp-a-b, which is not of the experiment 'exp'"):
+    with pytest.raises(
+        UserError, match="already has Job exp-a-b, which does not belong to the experiment 'exp'"
+    ):
         begin({"name": "a-b", "command": python(FOREVER)}, lifecycle=wait)
     assert not namespace.get(KINDS, "-l", "callsheet.dev/experiment=exp")["items"]
     assert len(namespace.get(KINDS, "-l", "callsheet.dev/experiment=exp-a")["items"]) >= 5

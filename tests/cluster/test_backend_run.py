@@ -156,7 +156,7 @@ def test_the_next_run_has_another_id_and_pods_of_its_own(begin: Begin, cloud: Ku
 def test_a_name_that_is_somebody_elses_is_never_touched(begin: Begin, namespace: Kube) -> None:
     namespace("create", "configmap", "exp", "--from-literal=mine=yes")
     with pytest.raises(
-        UserError, match="already has the ConfigMap exp, which is not of the experiment 'exp'"
+        UserError, match="already has ConfigMap exp, which does not belong to the experiment 'exp'"
     ):
         begin({"name": "worker", "command": python(FOREVER)})
     assert namespace.get("configmap", "exp")["data"] == {"mine": "yes"}

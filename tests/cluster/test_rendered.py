@@ -18,7 +18,7 @@ import yaml
 from kube import Kube, eventually
 
 from callsheet.backends.base import backend
-from callsheet.backends.kubernetes.render.manifests import manifests, to_text
+from callsheet.backends.kubernetes.render.objects import manifests, to_text
 from callsheet.plan.check import check_experiment
 from callsheet.plan.load import load
 from callsheet.spec.experiment import Experiment

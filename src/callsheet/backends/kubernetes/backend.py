@@ -1,6 +1,6 @@
 """The Kubernetes backend: the same experiment in a cluster, nothing installed there.
 
-The client library is asked for only when a cluster is: `plan` and `render` need none.
+The client library is imported only when a cluster is needed: `plan` and `render` need none.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class KubernetesBackend:
         return Api.connect(self.place.context or own.context, namespace)
 
     def plan(self, experiment: Experiment, *, base: Path) -> Plan:
-        """The plan, nothing started and no cluster asked."""
+        """The plan. Nothing is started and no cluster is asked."""
         from callsheet.backends.kubernetes.render.addressing import KubernetesAddressing
         from callsheet.plan.resolve import resolve
 
@@ -53,31 +53,31 @@ class KubernetesBackend:
 
     def render(self, experiment: Experiment, *, base: Path) -> str:
         """The manifests, for `kubectl apply -f -`."""
-        from callsheet.backends.kubernetes.render.manifests import manifests, to_text
+        from callsheet.backends.kubernetes.render.objects import manifests, to_text
 
         return to_text(manifests(experiment, base))
 
     def check(self, experiment: Experiment, *, base: Path) -> None:
-        """Refuse what could not be rendered; no cluster is asked."""
-        from callsheet.backends.kubernetes.render.manifests import manifests
+        """Raise an error if it cannot be rendered. No cluster is asked."""
+        from callsheet.backends.kubernetes.render.objects import manifests
 
         self._check_namespace(experiment)
         manifests(experiment, base)
 
     def unused(self, experiment: Experiment) -> list[str]:
-        """Every field of the file means something in a cluster."""
+        """None: every field of the file has a meaning in a cluster."""
         return []
 
     def start(
         self, experiment: Experiment, *, base: Path, source: str = "", detach: bool = False
     ) -> KubernetesRun:
-        """Start it, or change the run of that name that is alive. It outlives this process in any case."""
+        """Start it, or change the running one of that name. It outlives this process in any case."""
         from callsheet.backends.kubernetes.launch import start
 
         return start(self._within(experiment), experiment, base, source, detach=detach)
 
     def changes(self, experiment: Experiment, *, base: Path) -> list[Change]:
-        """What `start` would do to the cluster, with nothing changed."""
+        """What `start` would change in the cluster. Changes nothing."""
         from callsheet.backends.kubernetes.launch import changes
 
         return changes(self._within(experiment), experiment, base)
@@ -95,7 +95,7 @@ class KubernetesBackend:
         ]
 
     def _within(self, experiment: Experiment) -> Api:
-        """The namespace that the command line names, else the file, else the context."""
+        """The namespace of the command line, else of the file, else of the context."""
         self._check_namespace(experiment)
         wanted = experiment.metadata.namespace
         return self.api.within(wanted) if wanted else self.api
@@ -104,8 +104,8 @@ class KubernetesBackend:
         wanted = experiment.metadata.namespace
         if wanted and self.place.namespace not in ("", wanted):
             raise UserError(
-                f"the file says namespace {wanted!r} and the command line {self.place.namespace!r}",
-                fix="leave one of them out",
+                f"the file sets namespace {wanted!r}, but the command line {self.place.namespace!r}",
+                fix="remove one of them",
             )
 
     def runs(self) -> list[Status]:
@@ -114,11 +114,11 @@ class KubernetesBackend:
         from callsheet.backends.kubernetes.observe.status import assess
 
         now = time.time()
-        found = [
+        statuses = [
             assess(observed, now).status
             for observed in observe_all(self.api, everywhere=self.place.everywhere)
         ]
-        return sorted(found, key=lambda status: -status.created)
+        return sorted(statuses, key=lambda status: -status.created)
 
     def find(self, reference: str) -> KubernetesRun:
         """A run by its id, the beginning of its id, `experiment/id`, or the experiment's name."""

@@ -1,4 +1,4 @@
-"""What a run of the file would change in the cluster, as text."""
+"""What `callsheet run` would change in the cluster, as text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def lines(change: Change) -> Iterator[str]:
     """The differences of one object, as `diff -u` writes them."""
     before, after = clean(change.before), clean(change.after)
     if change.action == "replace" and before and after:
-        # What will be made is not filled with the cluster's defaults yet: only what we say is compared.
+        # The new object has none of the cluster's defaults yet: only what we set is compared.
         before = _like(before, after)
     name = f"{change.kind}/{change.name}"
     yield from difflib.unified_diff(
@@ -27,17 +27,17 @@ def lines(change: Change) -> Iterator[str]:
     )
 
 
-def clean(found: dict[str, Any] | None) -> dict[str, Any]:
-    """An object without what the cluster adds for itself."""
-    if not found:
+def clean(original: dict[str, Any] | None) -> dict[str, Any]:
+    """An object without what the cluster adds."""
+    if not original:
         return {}
-    metadata = {key: value for key, value in found["metadata"].items() if key not in _NOISE}
-    cleaned = {key: value for key, value in found.items() if key != "status"} | {"metadata": metadata}
-    if found.get("kind") == "Secret":
-        cleaned["data"] = dict.fromkeys(found.get("data") or {}, "(hidden)")
-    if found.get("kind") == "ConfigMap" and found.get("data"):
-        # The run's ConfigMap holds JSON, which is read more easily line by line.
-        cleaned["data"] = {key: _opened(key, value) for key, value in found["data"].items()}
+    metadata = {key: value for key, value in original["metadata"].items() if key not in _NOISE}
+    cleaned = {key: value for key, value in original.items() if key != "status"} | {"metadata": metadata}
+    if original.get("kind") == "Secret":
+        cleaned["data"] = dict.fromkeys(original.get("data") or {}, "(hidden)")
+    if original.get("kind") == "ConfigMap" and original.get("data"):
+        # The run's ConfigMap contains JSON, which is easier to read line by line.
+        cleaned["data"] = {key: _opened(key, value) for key, value in original["data"].items()}
     return cleaned
 
 
@@ -61,8 +61,8 @@ def _named(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, dict) and "name" in item for item in value)
 
 
-def _text(found: dict[str, Any]) -> list[str]:
-    if not found:
+def _text(cleaned: dict[str, Any]) -> list[str]:
+    if not cleaned:
         return []
-    text: str = yaml.safe_dump(found, sort_keys=True, allow_unicode=True, width=200)
+    text: str = yaml.safe_dump(cleaned, sort_keys=True, allow_unicode=True, width=200)
     return text.splitlines()

@@ -16,9 +16,9 @@ from callsheet.backends.kubernetes.apply import (
     Key,
     apply_all,
     check_owner,
+    current_objects,
     is_ours,
     key_of,
-    look,
     owned,
     parallel,
     preview,
@@ -122,7 +122,9 @@ def prepare(api: Api, experiment: Experiment, base: Path) -> Prepared:
     # Every mistake in the file is reported before the cluster is asked.
     config_map, *others = render(experiment, run, folder)
     key = _key(experiment.name, run)
-    live = look(api, [config_map, *others, key])  # of no run in particular: names hold for every run
+    live = current_objects(
+        api, [config_map, *others, key]
+    )  # of no run in particular: names hold for every run
     check_owner(live, experiment.name, api.namespace)
     observed: Observed | None = None
     if (there := live[key_of(config_map)]) is not None:

@@ -1,4 +1,4 @@
-"""Names, labels and paths that the rendered objects share. One place, so that render, client and docs agree."""
+"""Names, labels and paths of the rendered objects, in one place, so that render, client and docs agree."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OUTCOME: Final = "callsheet.dev/outcome"
 RECORD: Final = "callsheet.dev/record"
 """Annotation of the run's ConfigMap: what attached clients have seen and its objects no longer tell, as JSON."""
 RESIZED: Final = "callsheet.dev/resized"
-"""A pod's annotation for the moment at which the experiment got another size."""
+"""Annotation of a pod: when the experiment was last resized."""
 
 FAILURE_COUNT: Final = "batch.kubernetes.io/job-index-failure-count"
 """A pod's annotation, of the Job controller: failures of its index before it."""
@@ -64,12 +64,12 @@ class Owner(Enum):
 
 def labels(experiment: str, run: str, role: str = "") -> dict[str, str]:
     """The labels of every object of a run."""
-    found = {MANAGED_BY: MANAGER, EXPERIMENT: experiment, RUN: run}
-    return found | ({ROLE: role} if role else {})
+    labels = {MANAGED_BY: MANAGER, EXPERIMENT: experiment, RUN: run}
+    return labels | ({ROLE: role} if role else {})
 
 
 def selector(experiment: str, role: str = "") -> dict[str, str]:
-    """What picks the pods of an experiment or a role. Without the run: a Service outlives a run."""
+    """Labels that select the pods of an experiment or a role. Not of a run: a Service outlives it."""
     return {EXPERIMENT: experiment} | ({ROLE: role} if role else {})
 
 

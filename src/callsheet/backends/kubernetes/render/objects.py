@@ -1,7 +1,7 @@
 """An experiment as Kubernetes objects. Pure: the same file, run id and folder give the same objects, byte for byte.
 
-The number of objects grows with the roles, not with the replicas. What scaling changes stands in one ConfigMap
-and in the sizes of Jobs and StatefulSets; never in a pod template.
+The number of objects depends on the roles, not on the replicas. What scaling changes is in one ConfigMap and in the sizes
+of Jobs and StatefulSets, never in a pod template.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 from callsheet import contract
@@ -17,28 +18,41 @@ from callsheet.backends.kubernetes import names
 from callsheet.backends.kubernetes.render.addressing import KubernetesAddressing
 from callsheet.backends.kubernetes.render.network import ingresses, network_policy, services
 from callsheet.backends.kubernetes.render.pod import PodRenderer
-from callsheet.backends.kubernetes.render.workdir import Folder, pack
+from callsheet.backends.kubernetes.render.workdir import Folder, collect, pack
 from callsheet.lifecycle.restart import FATAL_CODES, RestartRules
 from callsheet.plan.model import Plan
 from callsheet.plan.resolve import resolve
+from callsheet.spec.dump import dump
 from callsheet.spec.experiment import Experiment, Role
 from callsheet.spec.quantity import parse_duration
 
 Object = dict[str, Any]
 
 
+def manifests(experiment: Experiment, base: Path, run: str = "") -> list[Object]:
+    """Every object of the experiment, with the workdir. If `run` is omitted, the id is a hash of the content."""
+    workdir = experiment.spec.workdir
+    folder = collect((base / workdir.path).resolve(), workdir.exclude)
+    return render(experiment, run or run_id(experiment, folder), folder)
+
+
+def to_text(objects: list[Object]) -> str:
+    """Objects as one YAML stream."""
+    return "---\n".join(dump(made) for made in objects)
+
+
 def render(
     experiment: Experiment, run: str, folder: Folder, *, replicas: Mapping[str, int] | None = None
 ) -> list[Object]:
-    """Every object of a run, in the order in which they are best created."""
+    """Every object of a run, in the order in which to create them."""
     plan = resolve(experiment, KubernetesAddressing(experiment, run), run, replicas=replicas)
-    parts = pack(experiment.name, folder)
-    pods = PodRenderer(experiment, plan, parts, _version(experiment.spec.files))
+    code = pack(experiment.name, folder)
+    pods = PodRenderer(experiment, plan, code, _version(experiment.spec.files))
     labels = names.labels(experiment.name, run)
     objects = [
         config_map(experiment, plan),
         *([_files(experiment, run)] if experiment.spec.files else []),
-        *(part.manifest(labels) for part in parts),
+        *(packed.manifest(labels) for packed in code),
         *services(experiment, plan),
         *ingresses(experiment, plan),
         network_policy(experiment, plan),
@@ -52,7 +66,7 @@ def render(
 
 
 def run_id(experiment: Experiment, folder: Folder) -> str:
-    """The run id of manifests that are piped to kubectl: the same for the same file, so that nothing changes twice."""
+    """The run id of manifests for kubectl: the same for the same file and folder, so that nothing changes twice."""
     content = experiment.model_dump_json(exclude_unset=True).encode()
     for path in sorted(folder):
         content += path.encode() + b"\0" + folder[path].data + b"\0"

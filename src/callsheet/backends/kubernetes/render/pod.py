@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from callsheet import contract
 from callsheet.backends.kubernetes import names
 from callsheet.backends.kubernetes.render.patch import merge
-from callsheet.backends.kubernetes.render.workdir import Part
+from callsheet.backends.kubernetes.render.workdir import CodeConfigMap
 from callsheet.errors import InvalidExperiment, Problem
 from callsheet.plan.model import ContainerPlan, ContainerTemplate, EnvRef, Plan
 from callsheet.spec.experiment import Container, Experiment, Role
@@ -25,12 +25,14 @@ Object = dict[str, Any]
 class PodRenderer:
     """Makes the pod of each role of one experiment."""
 
-    def __init__(self, experiment: Experiment, plan: Plan, workdir: list[Part], version: str) -> None:
+    def __init__(
+        self, experiment: Experiment, plan: Plan, workdir: list[CodeConfigMap], version: str
+    ) -> None:
         self.experiment = experiment
         self.spec = experiment.spec
         self.plan = plan
         self.workdir = workdir
-        """The ConfigMaps that hold the user's code; none when the image has it."""
+        """The ConfigMaps that hold the workdir; empty if the image has the code."""
         self.version = version
         """Changes with the injected files: only new pods see them."""
 
@@ -79,7 +81,7 @@ class PodRenderer:
             and GPU_TOLERATION not in tolerations
         ):
             tolerations.append(GPU_TOLERATION)
-        found: Object = {
+        fields: Object = {
             "nodeSelector": dict(role.node_selector),
             "tolerations": tolerations,
             "affinity": role.affinity,
@@ -87,7 +89,7 @@ class PodRenderer:
             "imagePullSecrets": [secret.model_dump() for secret in role.image_pull_secrets],
             "serviceAccountName": role.service_account_name,
         }
-        return {key: value for key, value in found.items() if value}
+        return {key: value for key, value in fields.items() if value}
 
     def _containers(self, role: Role) -> list[Object]:
         planned = self.plan.role(role.name)
@@ -103,8 +105,8 @@ class PodRenderer:
                 [
                     Problem(
                         f"spec.roles[{role.name}].image",
-                        "there is no image, and Kubernetes needs one for every container",
-                        "give `spec.image`, or `image` here",
+                        "this container has no image, which Kubernetes needs",
+                        "set `spec.image`, or `image` here",
                     )
                 ]
             )
@@ -148,7 +150,7 @@ class PodRenderer:
 
     def _probe(self, container: Container, ports: Mapping[str, int]) -> Object | None:
         if container.readiness_probe is None:
-            # The same question as on a laptop: does it listen where it said it would?
+            # The same check as on a laptop: does it listen on its port?
             port = next(iter(ports.values()), None)
             return {"tcpSocket": {"port": port}, "periodSeconds": 2} if port else None
         probe = container.readiness_probe.model_dump(exclude_unset=True)
@@ -199,7 +201,7 @@ class PodRenderer:
             volumes.append(
                 {
                     "name": "callsheet-workdir",
-                    "projected": {"sources": [part.source() for part in self.workdir]},
+                    "projected": {"sources": [packed.source() for packed in self.workdir]},
                 }
             )
         claim, _ = self._claim()

@@ -1,4 +1,4 @@
-"""The user's folder as ConfigMaps: code travels to any image, with no registry and no tool in the image.
+"""The workdir as ConfigMaps: your code runs in any image, without a registry and without tools in the image.
 
 The files are packed into immutable ConfigMaps named after the hash of their content, and combined in one projected,
 read-only volume. `collect` reads the folder; packing and rendering are pure.
@@ -20,10 +20,10 @@ from pathspec import GitIgnoreSpec
 
 from callsheet.errors import InvalidExperiment, Problem
 
-LARGEST = 8 * 1024 * 1024
-"""Bytes of a whole folder."""
-PART = 700 * 1024
-"""Bytes of one ConfigMap: the API server takes 1 MiB, and binary files grow by a third."""
+LARGEST_FOLDER = 8 * 1024 * 1024
+"""Maximum bytes of the whole folder."""
+LARGEST_CONFIG_MAP = 700 * 1024
+"""Maximum bytes of one ConfigMap: the API server accepts 1 MiB, and binary files grow by a third."""
 SECRETS = (
     *(".env*", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk"),
     *("id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", ".ssh/", ".gnupg/"),
@@ -32,8 +32,8 @@ SECRETS = (
     *("credentials.json", ".git-credentials", ".netrc", "_netrc", ".docker/", ".dockercfg", "**/.config/gh/"),
     *(".pypirc", ".npmrc", ".pgpass", ".my.cnf", ".htpasswd", ".vault-token", ".kaggle/", ".huggingface/"),
 )
-"""What is a secret by its name: keys, and where programs keep passwords and tokens."""
-LEFT_OUT = (
+"""Names of secrets: keys, and files in which programs keep passwords and tokens."""
+EXCLUDED = (
     *SECRETS,
     ".git/",
     ".venv/",
@@ -48,71 +48,71 @@ LEFT_OUT = (
     "node_modules/",
     ".ipynb_checkpoints/",
 )
-"""What does not travel unless `workdir.exclude` says "!name": secrets, version control, environments, caches, results."""
+"""Not copied unless `workdir.exclude` says "!name": secrets, version control, environments, caches, results."""
 _SECRETS = GitIgnoreSpec.from_lines(SECRETS)
 
 
 @dataclass(frozen=True, slots=True)
 class CodeFile:
-    """One file of the user's folder."""
+    """One file of the workdir."""
 
     data: bytes
     executable: bool = False
 
 
 Folder = Mapping[str, CodeFile]
-"""Files by their path, with slashes, relative to the folder."""
+"""Files by path, with slashes, relative to the folder."""
 
 
 def collect(folder: Path, exclude: list[str], withheld: list[str] | None = None) -> dict[str, CodeFile]:
-    """Read a folder: what git ignores and what must not travel is left out. Links out of the folder too.
+    """Read a folder, without what git ignores, what must not be copied, and links out of the folder.
 
-    `withheld` gets the paths of what is left out because it looks like a secret: people may have meant it to travel."""
+    `withheld` receives the paths that were excluded because they look like secrets: they may have been wanted."""
     if not folder.is_dir():
         raise _problem(
-            f"there is no folder {str(folder)!r}", "name the folder of your code, relative to the file"
+            f"there is no folder {str(folder)!r}", "set it to the folder of your code, relative to the file"
         )
-    found: dict[str, CodeFile] = {}
+    files: dict[str, CodeFile] = {}
     sizes: dict[str, int] = {}
     total = 0
     try:
-        ours = GitIgnoreSpec.from_lines([*LEFT_OUT, *exclude])
+        excluded = GitIgnoreSpec.from_lines([*EXCLUDED, *exclude])
         secrets: list[str] = []
-        for path, entry in _walk(folder, "", ours, [], secrets):
-            with contextlib.suppress(FileNotFoundError):  # an editor's own file, gone again already
+        for path, entry in _walk(folder, "", excluded, [], secrets):
+            with contextlib.suppress(FileNotFoundError):  # an editor's temporary file, already gone
                 sizes[path] = entry.stat().st_size
                 total += sizes[path]
-                if total > 16 * LARGEST:
-                    break  # far too much already: enough to name the biggest
-                if total <= LARGEST:  # a folder of data sets is not read, only measured
-                    found[path] = CodeFile(Path(entry.path).read_bytes(), os.access(entry.path, os.X_OK))
+                if total > 16 * LARGEST_FOLDER:
+                    break  # far too much: enough to name the biggest files
+                if total <= LARGEST_FOLDER:  # a folder of data sets is only measured, not read
+                    files[path] = CodeFile(Path(entry.path).read_bytes(), os.access(entry.path, os.X_OK))
     except OSError as error:
         raise _problem(
-            f"{str(error.filename)!r} cannot be read: {error.strerror}",
-            "leave it out with `workdir.exclude` or .gitignore, or mend its permissions",
+            f"cannot read {str(error.filename)!r}: {error.strerror}",
+            "exclude it with `workdir.exclude` or .gitignore, or fix its permissions",
         ) from None
-    if total > LARGEST:
+    if total > LARGEST_FOLDER:
         biggest = sorted(sizes, key=lambda path: -sizes[path])[:3]
         shown = ", ".join(f"{path} ({sizes[path] / 1e6:.1f} MB)" for path in biggest)
         raise _problem(
-            f"the folder {str(folder)!r} holds {total / 1e6:.1f} MB and at most {LARGEST / 1e6:.1f} can be carried; "
-            f"the biggest: {shown}",
-            "leave them out with `workdir.exclude` or .gitignore, put them on a volume, or build them into the image",
+            f"the folder {str(folder)!r} has {total / 1e6:.1f} MB, and at most {LARGEST_FOLDER / 1e6:.1f} MB can be copied; "
+            f"the largest files: {shown}",
+            "exclude them with `workdir.exclude` or .gitignore, put them on a volume, or build them into the image",
         )
     if withheld is not None:
         known = GitIgnoreSpec.from_lines(exclude)
         withheld += [path for path in secrets if not known.match_file(path)]
-    return found
+    return files
 
 
 def _walk(
     root: Path,
     inside: str,
-    ours: GitIgnoreSpec,
+    excluded: GitIgnoreSpec,
     ignores: list[tuple[str, GitIgnoreSpec]],
     secrets: list[str],
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """The files that travel, by their path inside the folder."""
+    """The files to copy, by their path inside the folder."""
     here = root / inside
     ignore_file = here / ".gitignore"
     if ignore_file.is_file():
@@ -124,12 +124,12 @@ def _walk(
         shown = f"{path}/" if folder else path
         if any(spec.match_file(shown[len(where) :]) for where, spec in ignores):
             continue
-        if ours.match_file(shown):
+        if excluded.match_file(shown):
             if _SECRETS.match_file(shown):
                 secrets.append(shown)
             continue
         if folder:
-            yield from _walk(root, f"{path}/", ours, ignores, secrets)
+            yield from _walk(root, f"{path}/", excluded, ignores, secrets)
         elif entry.is_file() and Path(entry.path).resolve().is_relative_to(root.resolve()):
             yield path, entry
 
@@ -139,8 +139,8 @@ def _problem(message: str, fix: str) -> InvalidExperiment:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One ConfigMap's share of the folder."""
+class CodeConfigMap:
+    """One of the ConfigMaps that hold the workdir."""
 
     name: str
     data: dict[str, str]
@@ -154,30 +154,30 @@ class Part:
         return head | {"immutable": True} | content
 
     def source(self) -> dict[str, Any]:
-        """Its place in the projected volume."""
+        """Its entry in the projected volume."""
         return {"configMap": {"name": self.name, "items": list(self.items)}}
 
 
-def pack(experiment: str, folder: Folder) -> list[Part]:
-    """Share the files out over ConfigMaps, in the order of their paths."""
+def pack(experiment: str, folder: Folder) -> list[CodeConfigMap]:
+    """Distribute the files over ConfigMaps, in the order of their paths."""
     shares: list[list[str]] = []
-    size = PART
+    size = LARGEST_CONFIG_MAP
     for path in sorted(folder):
         length = len(folder[path].data)
-        if length > PART:
+        if length > LARGEST_CONFIG_MAP:
             raise _problem(
-                f"{path!r} has {length / 1e6:.1f} MB; one file may have {PART / 1e6:.1f}",
-                "leave it out with `workdir.exclude`, put it on a volume, or build it into the image",
+                f"{path!r} has {length / 1e6:.1f} MB, and one file may have at most {LARGEST_CONFIG_MAP / 1e6:.1f} MB",
+                "exclude it with `workdir.exclude`, put it on a volume, or build it into the image",
             )
-        if size + length > PART:
+        if size + length > LARGEST_CONFIG_MAP:
             shares.append([])
             size = 0
         shares[-1].append(path)
         size += length
-    return [_part(experiment, share, folder) for share in shares]
+    return [_config_map(experiment, share, folder) for share in shares]
 
 
-def _part(experiment: str, paths: list[str], folder: Folder) -> Part:
+def _config_map(experiment: str, paths: list[str], folder: Folder) -> CodeConfigMap:
     data: dict[str, str] = {}
     binary: dict[str, str] = {}
     items = []
@@ -191,7 +191,4 @@ def _part(experiment: str, paths: list[str], folder: Folder) -> Part:
         items.append({"key": key, "path": path, "mode": 0o555 if file.executable else 0o444})
     content = json.dumps([data, binary, items], sort_keys=True).encode()
     name = f"{experiment}-code-{hashlib.sha256(content).hexdigest()[:10]}"
-    return Part(name, data, binary, tuple(items))
-
-
-__all__ = ["CodeFile", "Folder", "Part", "collect", "pack"]
+    return CodeConfigMap(name, data, binary, tuple(items))
