@@ -139,6 +139,15 @@ def test_every_page_is_in_the_index() -> None:
     assert {path for path in ROOT.glob("docs/**/*.md") if path != index} <= listed
 
 
+def test_the_architecture_page_names_files_that_exist() -> None:
+    text = (ROOT / "docs" / "concepts" / "architecture.md").read_text()
+    named = re.findall(r"`([\w/]+(?:\.py|/))`", text)
+    assert len(named) > 10
+    assert [
+        path for path in named if "NAME" not in path and not (ROOT / "src" / "callsheet" / path).exists()
+    ] == ["src/callsheet/"]
+
+
 @pytest.mark.parametrize("page", sorted(ROOT.glob("docs/decisions/*.md")), ids=lambda page: page.name)
 def test_a_decision_has_a_status_a_date_and_three_sections(page: Path) -> None:
     lines = page.read_text().splitlines()
