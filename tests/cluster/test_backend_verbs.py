@@ -183,7 +183,7 @@ def test_a_detached_run_says_what_will_not_happen_by_itself(
     file = folder / "code" / "exp.yaml"
     file.write_text(to_yaml(experiment({"name": "worker", "command": python(FOREVER)}, image=image)))
     done = callsheet(namespace, "run", "-d", "-f", str(file))
-    assert "While nobody is attached, nothing ends it when" in done.stderr
+    assert "While nobody is attached, nothing ends the run when" in done.stderr
     assert f"callsheet attach -n {namespace.namespace} {done.stdout.strip()}" in done.stderr
 
 
