@@ -139,6 +139,14 @@ def test_every_page_is_in_the_index() -> None:
     assert {path for path in ROOT.glob("docs/**/*.md") if path != index} <= listed
 
 
+def test_code_names_decisions_that_exist() -> None:
+    there = {page.name[:4] for page in ROOT.glob("docs/decisions/*.md")}
+    code = [
+        path.read_text() for folder in ("src", "tools", "tests") for path in ROOT.glob(f"{folder}/**/*.py")
+    ]
+    assert {number for text in code for number in re.findall(r"docs/decisions/(\d{4})", text)} <= there
+
+
 def test_the_architecture_page_names_files_that_exist() -> None:
     text = (ROOT / "docs" / "concepts" / "architecture.md").read_text()
     named = re.findall(r"`([\w/]+(?:\.py|/))`", text)
