@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from math import ceil
 from typing import Literal
@@ -261,27 +261,21 @@ class ContainerPlanner:
         probe = self.container.readiness_probe
         if probe is None:
             return None
-        plan = ProbePlan(
-            kind="exec",
+        get, action = probe.http_get, probe.http_get or probe.tcp_socket
+        port = action.port if action else 0
+        return ProbePlan(
+            kind="http" if get else "tcp" if action else "exec",
+            command=tuple(probe.exec.command) if probe.exec else (),
+            port=port if isinstance(port, int) else self.context.table[port].port,
+            host=(action.host if action else None) or "",
+            path=get.path if get else "/",
+            scheme=get.scheme if get else "HTTP",
             initial_delay=probe.initial_delay_seconds,
             period=probe.period_seconds,
             timeout=probe.timeout_seconds,
             successes=probe.success_threshold,
             failures=probe.failure_threshold,
         )
-        if probe.http_get:
-            get = probe.http_get
-            port = self._probe_port(get.port)
-            return replace(
-                plan, kind="http", port=port, host=get.host or "", path=get.path, scheme=get.scheme
-            )
-        if probe.tcp_socket:
-            tcp = probe.tcp_socket
-            return replace(plan, kind="tcp", port=self._probe_port(tcp.port), host=tcp.host or "")
-        return replace(plan, command=tuple(probe.exec.command) if probe.exec else ())
-
-    def _probe_port(self, port: int | str) -> int:
-        return port if isinstance(port, int) else self.context.table[port].port
 
 
 def _part(address: str, word: str) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+import msgspec
+
 Policy = Literal["Always", "OnFailure", "Never"]
 
 
@@ -153,52 +155,7 @@ class Plan:
 
 def plan_from_data(data: dict[str, Any]) -> Plan:
     """The inverse of `Plan.to_data`."""
-    return Plan(
-        **{**data, "roles": tuple(_role(r) for r in data["roles"]), "success": tuple(data["success"])}
-    )
-
-
-def _role(data: dict[str, Any]) -> RolePlan:
-    elastic = data["elastic"]
-    return RolePlan(
-        **{
-            **data,
-            "containers": tuple(_container(c) for c in data["containers"]),
-            "replicas": tuple(replica_from_data(r) for r in data["replicas"]),
-            "elastic": (elastic[0], elastic[1]) if elastic else None,
-            "template": tuple(_template(t) for t in data["template"]),
-        }
-    )
-
-
-def _container(data: dict[str, Any]) -> ContainerPlan:
-    probe = data["probe"]
-    return ContainerPlan(
-        **{
-            **data,
-            "env_refs": tuple(EnvRef(**ref) for ref in data["env_refs"]),
-            "exposed": tuple(data["exposed"]),
-            "balanced": tuple(data["balanced"]),
-            "probe": ProbePlan(**{**probe, "command": tuple(probe["command"])}) if probe else None,
-        }
-    )
-
-
-def _template(data: dict[str, Any]) -> ContainerTemplate:
-    env = {name: value if isinstance(value, str) else EnvRef(**value) for name, value in data["env"].items()}
-    return ContainerTemplate(tuple(data["command"]), env)
-
-
-def replica_from_data(data: dict[str, Any]) -> Replica:
-    """One replica, as `to_data` wrote it."""
-    return Replica(
-        index=data["index"],
-        host=data["host"],
-        containers=tuple(
-            ReplicaContainer(tuple(c["command"]), c["env"], c["ports"], c["mounts"])
-            for c in data["containers"]
-        ),
-    )
+    return msgspec.convert(data, Plan)
 
 
 def without_member(address_book: dict[str, Any], role: str, index: int) -> dict[str, Any]:
@@ -211,13 +168,10 @@ def without_member(address_book: dict[str, Any], role: str, index: int) -> dict[
     def without(items: list[Any]) -> list[Any]:
         return items[:place] + items[place + 1 :]
 
-    roles = address_book["roles"] | {
-        role: {
-            "replicas": members["replicas"] - 1,
-            "indexes": without(members["indexes"]),
-            "hosts": without(members["hosts"]),
-        }
+    left = {"replicas": members["replicas"] - 1} | {
+        key: without(members[key]) for key in ("indexes", "hosts")
     }
+    roles = address_book["roles"] | {role: left}
     endpoints = {
         name: e | {"addresses": without(e["addresses"])} if e["role"] == role else e
         for name, e in address_book["endpoints"].items()

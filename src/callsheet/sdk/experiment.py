@@ -57,7 +57,7 @@ class Experiment:
         """A builder that starts from checked data."""
         made = cls(spec.name, base=base)
         made._metadata = spec.metadata
-        made._fields = {name: getattr(spec.spec, name) for name in spec.spec.model_fields_set - {"roles"}}
+        made._fields = values.fields_of(spec.spec, {"roles"})
         made._roles = [Role.from_spec(role) for role in spec.spec.roles]
         return made
 
@@ -123,8 +123,7 @@ class Experiment:
     def lifecycle(self, **fields: Unpack[LifecycleOptions]) -> Self:
         """When the run ends, and what happens then: ``exp.lifecycle(success=["learner"], deadline="1h")``."""
         old = self._fields.get("lifecycle", model.Lifecycle())
-        both = {name: getattr(old, name) for name in old.model_fields_set} | dict(fields)
-        return self.set(lifecycle=both)
+        return self.set(lifecycle=values.fields_of(old) | dict(fields))
 
     def _checked(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """All fields with the new ones, checked; roles are checked on their own."""
@@ -132,7 +131,7 @@ class Experiment:
         spec = values.checked(
             model.ExperimentSpec, {**self._fields, **fields, "roles": [placeholder]}, "spec"
         )
-        return {name: getattr(spec, name) for name in spec.model_fields_set - {"roles"}}
+        return values.fields_of(spec, {"roles"})
 
     @property
     def spec(self) -> model.Experiment:

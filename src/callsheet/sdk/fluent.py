@@ -31,8 +31,8 @@ class Fluent(Generic[M]):
 
     def _change(self, **fields: Any) -> Self:
         """Replace fields, checked. Models are frozen: whoever holds the old one keeps it unchanged."""
-        old = {name: getattr(self._model, name) for name in self._model.model_fields_set}
-        self._model = values.checked(type(self._model), old | values.normal(fields, self._where), self._where)
+        both = values.fields_of(self._model) | values.normal(fields, self._where)
+        self._model = values.checked(type(self._model), both, self._where)
         return self
 
     def binds(self, *names: Ports, **ports: int | None) -> Self:
@@ -98,9 +98,8 @@ class Fluent(Generic[M]):
 
     def _resources(self, key: Literal["requests", "limits"], given: Mapping[str, Any]) -> Self:
         old = self._model.resources
-        both = {name: getattr(old, name) for name in old.model_fields_set}
-        both[key] = {**getattr(old, key), **values.resources(given)}
-        return self._change(resources=both)
+        both = {**getattr(old, key), **values.resources(given)}
+        return self._change(resources=values.fields_of(old) | {key: both})
 
     def mount(self, volume: str, path: str, *, sub_path: str = "", read_only: bool = False) -> Self:
         """Mount a volume of the experiment at a path. ``{mounts.NAME}`` is its path on every backend."""

@@ -44,10 +44,9 @@ class Role(Fluent[model.Role]):
     @classmethod
     def from_spec(cls, spec: model.Role) -> Role:
         """A builder that starts from checked data."""
-        fields = {name: getattr(spec, name) for name in spec.model_fields_set - {"name", "containers"}}
-        role = cls(spec.name, fields)
+        role = cls(spec.name, values.fields_of(spec, {"name", "containers"}))
         for container in spec.containers:
-            given = {name: getattr(container, name) for name in container.model_fields_set - {"name"}}
+            given = values.fields_of(container, {"name"})
             role._containers.append(Container(container.name, role._where, given))
         return role
 
@@ -56,9 +55,10 @@ class Role(Fluent[model.Role]):
         """The role as checked data."""
         if not self._containers:
             return self._model
-        fields = {name: getattr(self._model, name) for name in self._model.model_fields_set}
-        fields["containers"] = [container.spec for container in self._containers]
-        return values.checked(model.Role, fields, self._where)
+        containers = [container.spec for container in self._containers]
+        return values.checked(
+            model.Role, values.fields_of(self._model) | {"containers": containers}, self._where
+        )
 
     @property
     def containers(self) -> tuple[Container, ...]:

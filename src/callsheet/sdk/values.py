@@ -25,6 +25,11 @@ def checked(cls: type[M], fields: Mapping[str, Any], where: str) -> M:
         raise InvalidExperiment(_problems(error, cls, where)) from None
 
 
+def fields_of(given: BaseModel, without: Collection[str] = ()) -> dict[str, Any]:
+    """The fields that were set."""
+    return {name: getattr(given, name) for name in given.model_fields_set.difference(without)}
+
+
 def texts(field: str, value: Any) -> list[Any]:
     """A list of strings. A single string is rejected: a shell would split it, Callsheet does not."""
     if isinstance(value, str):
