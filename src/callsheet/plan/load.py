@@ -50,7 +50,7 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _InputFile:
     file: str
     base: Path
     data: bytes
@@ -65,11 +65,11 @@ def load(paths: Sequence[str], *, sets: Sequence[str] = (), stdin: TextIO | None
     """
     overrides = [parse_override(text) for text in sets]
     problems: list[Problem] = []
-    documents: list[tuple[_Source, Document]] = []
+    documents: list[tuple[_InputFile, Document]] = []
     for source in [source for path in paths for source in _sources(path, stdin)]:
-        found, problem = _read(source)
-        problems += problem
-        documents += [(source, document) for document in found]
+        in_file, unreadable = _read(source)
+        problems += unreadable
+        documents += [(source, document) for document in in_file]
     if not documents and not problems:
         raise UserError(
             f"there is no experiment in {', '.join(paths) or 'nothing'}",
@@ -112,7 +112,7 @@ def examine(document: Document, file: str) -> ParsedExperiment:
     return parsed
 
 
-def _read(source: _Source) -> tuple[list[Document], list[Problem]]:
+def _read(source: _InputFile) -> tuple[list[Document], list[Problem]]:
     try:
         documents, problems = read(decode(source.data))
     except Unreadable as error:
@@ -149,13 +149,13 @@ def _same_names(everything: list[ParsedExperiment]) -> Iterator[Problem]:
             yield parsed.problem(("metadata", "name"), message, "rename one of them")
 
 
-def _sources(path: str, stdin: TextIO | None) -> list[_Source]:
+def _sources(path: str, stdin: TextIO | None) -> list[_InputFile]:
     if path == "-":
         if stdin is None:
             raise UserError("there is no standard input to read", fix="pass a file")
         binary = getattr(stdin, "buffer", None)
         data = binary.read(MAX_BYTES + 1) if binary else stdin.read(MAX_BYTES + 1).encode()
-        return [_Source(STDIN, Path.cwd(), data)]
+        return [_InputFile(STDIN, Path.cwd(), data)]
     place = Path(path)
     try:
         if not place.is_dir():
@@ -176,9 +176,9 @@ def _sources(path: str, stdin: TextIO | None) -> list[_Source]:
         raise UserError(f"cannot read {path}: {error.strerror}", fix="pass another file") from None
 
 
-def _file(place: Path, shown: str, *, in_folder: bool = False) -> _Source:
+def _file(place: Path, shown: str, *, in_folder: bool = False) -> _InputFile:
     with place.open("rb") as stream:
-        return _Source(shown, place.absolute().parent, stream.read(MAX_BYTES + 1), in_folder)
+        return _InputFile(shown, place.absolute().parent, stream.read(MAX_BYTES + 1), in_folder)
 
 
 def _nearby(place: Path) -> str:

@@ -80,46 +80,25 @@ def mistake(
     placeholder: Placeholder, endpoints: Collection[str], files: Collection[str], mounts: Collection[str]
 ) -> tuple[str, str]:
     """What is wrong with a placeholder and how to fix it; two empty strings if nothing is."""
-    literal = f"write {{{placeholder}}} for a literal {placeholder}"
-    if not placeholder.tail:
-        wrong = placeholder.head not in contract.WORDS
-        return (
-            _unknown(str(placeholder), placeholder.head, contract.WORDS, "{%s}", literal)
-            if wrong
-            else ("", "")
-        )
-    if placeholder.head == contract.FILES:
-        wrong = placeholder.tail not in files
-        return (
-            _unknown(str(placeholder), placeholder.tail, files, "{files.%s}", "add it under spec.files")
-            if wrong
-            else ("", "")
-        )
-    if placeholder.head == contract.MOUNTS:
-        wrong = placeholder.tail not in mounts
-        fix = "add it to this container's volumeMounts"
-        return _unknown(str(placeholder), placeholder.tail, mounts, "{mounts.%s}", fix) if wrong else ("", "")
-    if placeholder.head not in endpoints:
-        return _unknown(
-            str(placeholder), placeholder.head, endpoints, "{%s." + placeholder.tail + "}", literal
-        )
-    if placeholder.tail not in contract.ENDPOINT_WORDS:
-        return _unknown(
-            str(placeholder),
-            placeholder.tail,
-            contract.ENDPOINT_WORDS,
-            "{" + placeholder.head + ".%s}",
-            literal,
-        )
-    return "", ""
-
-
-def _unknown(shown: str, word: str, among: Collection[str], form: str, otherwise: str) -> tuple[str, str]:
-    message = f"{shown} does not resolve: there is no {word!r}"
-    if close := nearest(word, among):
+    head, tail = placeholder.head, placeholder.tail
+    known: Collection[str] = contract.ENDPOINT_WORDS
+    word, form = tail, "{" + head + ".%s}"
+    otherwise = f"write {{{placeholder}}} for a literal {placeholder}"
+    if not tail:
+        word, known, form = head, contract.WORDS, "{%s}"
+    elif head == contract.FILES:
+        known, otherwise = files, "add it under spec.files"
+    elif head == contract.MOUNTS:
+        known, otherwise = mounts, "add it to this container's volumeMounts"
+    elif head not in endpoints:
+        word, known, form = head, endpoints, "{%s." + tail + "}"
+    if word in known:
+        return "", ""
+    message = f"{placeholder} does not resolve: there is no {word!r}"
+    if close := nearest(word, known):
         return message, f"did you mean {form % close}? Or {otherwise}"
-    known = ", ".join(form % name for name in sorted(among))
-    return message, f"write one of {known}, or {otherwise}" if known else otherwise
+    choices = ", ".join(form % name for name in sorted(known))
+    return message, f"use one of {choices}, or {otherwise}" if choices else otherwise
 
 
 def fill(template: Template, value: Callable[[Placeholder], str]) -> str:

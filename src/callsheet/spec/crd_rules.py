@@ -56,8 +56,8 @@ def add_rules(root: Node) -> None:
 
 
 def _part(node: Node, key: str) -> Node:
-    found: Node = node["properties"][key]
-    return found
+    child: Node = node["properties"][key]
+    return child
 
 
 def _rule(node: Node, rule: str, message: str, field: str = "") -> None:
@@ -67,11 +67,11 @@ def _rule(node: Node, rule: str, message: str, field: str = "") -> None:
 
 def _list(node: Node, key: str, by: str = "") -> Node:
     """Bound a list; `by` is the key that must differ between its items. Returns the item's schema."""
-    found = _part(node, key)
-    found["maxItems"] = MOST[key]
+    schema = _part(node, key)
+    schema["maxItems"] = MOST[key]
     if by:
-        found |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [by]}
-    items: Node = found["items"]
+        schema |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [by]}
+    items: Node = schema["items"]
     return items
 
 

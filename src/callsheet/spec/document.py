@@ -45,6 +45,10 @@ class ParsedExperiment:
     """None if the document is too far from one."""
     names: MentionedNames = MentionedNames()
 
+    def report(self, loc: Loc, message: str, fix: str, *, key: bool = False) -> None:
+        """Add a problem at a location of the tree."""
+        self.problems.append(self.problem(loc, message, fix, key=key))
+
     def problem(self, loc: Loc, message: str, fix: str, *, key: bool = False) -> Problem:
         """A problem at a location of the tree."""
         line, column, origin = tree.place(self.root, loc, key=key)
@@ -58,9 +62,9 @@ def parse_experiment(document: Document, file: str) -> ParsedExperiment:
     )
     root = parsed.root
     if not isinstance(root, MappingNode):
-        found = "a list" if isinstance(root, SequenceNode) else repr(root.text)
+        shown = "a list" if isinstance(root, SequenceNode) else repr(root.text)
         fix = f"start with apiVersion: {contract.API_VERSION} and kind: {contract.KIND}"
-        parsed.problems.append(parsed.problem((), f"an experiment is a mapping, not {found}", fix))
+        parsed.report((), f"an experiment is a mapping, not {shown}", fix)
         return parsed
     if root.broken:
         return parsed
@@ -87,9 +91,7 @@ def _check_header(parsed: ParsedExperiment, root: MappingNode) -> bool:
     kind = root.get("kind")
     if isinstance(kind, ScalarNode) and kind.text and not nearest(kind.text, [contract.KIND]):
         fix = f"write kind: {contract.KIND}, or remove the document"
-        parsed.problems.append(
-            parsed.problem(("kind",), f"this document has kind {kind.text}, not {contract.KIND}", fix)
-        )
+        parsed.report(("kind",), f"this document has kind {kind.text}, not {contract.KIND}", fix)
         return False
     for key, wanted in (("apiVersion", contract.API_VERSION), ("kind", contract.KIND)):
         node = root.get(key)
@@ -98,8 +100,8 @@ def _check_header(parsed: ParsedExperiment, root: MappingNode) -> bool:
                 problem = parsed.problem((), f"{key} is missing", f"add {key}: {wanted}")
                 parsed.problems.append(replace(problem, path=key))
         elif not isinstance(node, ScalarNode) or node.value != wanted:
-            found = repr(node.text) if isinstance(node, ScalarNode) else "not text"
-            parsed.problems.append(parsed.problem((key,), f"{key} is {found}", f"write {key}: {wanted}"))
+            shown = repr(node.text) if isinstance(node, ScalarNode) else "not text"
+            parsed.report((key,), f"{key} is {shown}", f"write {key}: {wanted}")
         tree.drop(root, (key,), quietly=True)
     return True
 
@@ -117,17 +119,17 @@ def _validate(parsed: ParsedExperiment) -> None:
             errors = error.errors(include_url=False)
         if _drop_nulls(parsed.root, errors):
             continue
-        found = shape_mistakes(parsed.root, errors[:MAX_MISTAKES])
+        mistakes = shape_mistakes(parsed.root, errors[:MAX_MISTAKES])
         if not reported:
-            parsed.problems += [
-                parsed.problem(f.loc, f.message, f.fix, key=f.at_key) for f in found if f.message
-            ]
+            for mistake in mistakes:
+                if mistake.message:
+                    parsed.report(mistake.loc, mistake.message, mistake.fix, key=mistake.at_key)
             reported = True
         if len(errors) > MAX_MISTAKES:
             message = f"this document has {len(errors):,} mistakes; the first {MAX_MISTAKES} are shown"
-            parsed.problems.append(parsed.problem((), message, "fix these first"))
+            parsed.report((), message, "fix these first")
             return
-        if not _remove(parsed.root, found):
+        if not _remove(parsed.root, mistakes):
             return
 
 
@@ -144,12 +146,12 @@ def _drop_nulls(root: Node, errors: list[ErrorDetails]) -> bool:
     return bool(nulls)
 
 
-def _remove(root: Node, found: list[ShapeMistake]) -> bool:
+def _remove(root: Node, mistakes: list[ShapeMistake]) -> bool:
     """Remove what is wrong; False if nothing is left to remove."""
-    changed = [_invent(root, f.loc) for f in found if f.missing]
-    wrong = [f.loc for f in found if not f.missing]
+    changed = [_invent(root, f.loc) for f in mistakes if f.missing]
+    wrong = [f.loc for f in mistakes if not f.missing]
     # What lacks more than a name is removed as a whole.
-    wrong += [f.loc[:-1] for f in found if f.missing and f.loc[-1] not in ("name", "metadata")]
+    wrong += [f.loc[:-1] for f in mistakes if f.missing and f.loc[-1] not in ("name", "metadata")]
     # The last first, so that positions in lists stay right; parts before the whole.
     changed += [tree.drop(root, loc) for loc in sorted(set(wrong), key=_order, reverse=True)]
     return any(changed)
@@ -198,12 +200,12 @@ def _mentioned(node: Node | None) -> list[str]:
         return [node.text]
     if isinstance(node, MappingNode):
         return list(node.entries)
-    found = []
+    mentioned = []
     for item in node.items if node else []:
         name = item.get("name") if isinstance(item, MappingNode) else item
-        found += _mentioned(name)
+        mentioned += _mentioned(name)
         if isinstance(item, MappingNode) and name is None:
             # The name may be the value of a misspelled key, or the key itself.
             values = [entry.value for entry in item.entries.values()]
-            found += [*item.entries, *(value.text for value in values if isinstance(value, ScalarNode))]
-    return found
+            mentioned += [*item.entries, *(value.text for value in values if isinstance(value, ScalarNode))]
+    return mentioned

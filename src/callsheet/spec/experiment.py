@@ -187,9 +187,7 @@ class Role(ContainerFields):
         if self.containers:
             return tuple(self.containers)
         fields = {
-            name: getattr(self, name)
-            for name in ContainerFields.model_fields
-            if name in self.model_fields_set
+            name: getattr(self, name) for name in self.model_fields_set & ContainerFields.model_fields.keys()
         }
         return (Container.model_construct(_fields_set={"name", *fields}, name=self.name, **fields),)
 

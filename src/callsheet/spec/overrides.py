@@ -85,9 +85,9 @@ def apply(root: Node, override: Override) -> Problem | None:
         node.entries[last] = MappingEntry(override.value, origin=override.flag)
         return None
     if isinstance(node, SequenceNode):
-        found = _find(node, last)
-        if found is not None:
-            node.items[found] = override.value
+        position = _find(node, last)
+        if position is not None:
+            node.items[position] = override.value
             return None
     return _no_such_step(node, last, path, override.flag)
 
@@ -99,9 +99,9 @@ def _below(node: Node | None, step: str, path: str, flag: str) -> tuple[Node | N
         if present is None or (isinstance(present, ScalarNode) and present.value is None):
             node.entries[step] = MappingEntry(MappingNode(origin=flag), origin=flag)
         return node.entries[step].value, None
-    found = _find(node, step) if isinstance(node, SequenceNode) else None
-    if isinstance(node, SequenceNode) and found is not None:
-        return node.items[found], None
+    position = _find(node, step) if isinstance(node, SequenceNode) else None
+    if isinstance(node, SequenceNode) and position is not None:
+        return node.items[position], None
     return None, _no_such_step(node, step, path, flag)
 
 

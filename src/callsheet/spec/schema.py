@@ -37,8 +37,8 @@ def model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     if get_origin(annotation) in (list, dict, Union, UnionType, Annotated):
-        found = (model_in(argument) for argument in get_args(annotation))
-        return next((model for model in found if model), None)
+        inner = (model_in(argument) for argument in get_args(annotation))
+        return next((model for model in inner if model), None)
     return None
 
 

@@ -67,12 +67,12 @@ def shape_mistakes(root: Node, errors: Iterable[ErrorDetails]) -> list[ShapeMist
         if error["type"] == "missing":
             loc = (*loc, error["loc"][len(loc)])
         by_place.setdefault(loc, []).append(error)
-    found = [_shape_mistake(root, loc, here) for loc, here in by_place.items()]
+    mistakes = [_shape_mistake(root, loc, here) for loc, here in by_place.items()]
     # A misspelled key is one mistake, not an unknown key and a missing one.
-    misspelled = {(f.loc[:-1], near_key(f.loc)) for f in found if f.at_key}
+    misspelled = {(f.loc[:-1], near_key(f.loc)) for f in mistakes if f.at_key}
     return [
         ShapeMistake(f.loc, "", missing=True) if f.missing and (f.loc[:-1], f.loc[-1]) in misspelled else f
-        for f in found
+        for f in mistakes
     ]
 
 

@@ -36,8 +36,8 @@ def read(job: DIJob) -> Shape | None:
     """The job's shape; None if it is invalid, which has then been reported."""
     version = job.text(("apiVersion",))
     if version not in VERSIONS:
-        found = f"apiVersion is {version!r}" if version else "apiVersion is missing"
-        job.mistake(("apiVersion",), found, f"write {' or '.join(VERSIONS)}")
+        message = f"apiVersion is {version!r}" if version else "apiVersion is missing"
+        job.mistake(("apiVersion",), message, f"write {' or '.join(VERSIONS)}")
         return None
     job.only((), ("apiVersion", "kind", "metadata", "spec", "status"))
     if not job.keys(_SPEC):
