@@ -51,7 +51,7 @@ def test_a_number_to_be_shown_that_is_none_is_not_shown() -> None:
 
 
 def test_an_answer_of_an_absurd_length_is_not_whole() -> None:
-    assert not reading.is_whole(b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\nx")
+    assert not reading.is_complete(b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\nx")
 
 
 def record(folder: Path, changes: dict[str, Any]) -> None:
