@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from backendrun import FOREVER, begin, callsheet, cloud, experiment, folder, python, until
+from backendrun import FOREVER, begin, callsheet, cloud, experiment, folder, lines, python, until
 from kube import Kube, eventually
 
 from callsheet.backends.kubernetes.run import KubernetesRun
@@ -58,7 +58,7 @@ def test_the_exit_code_of_run_is_the_experiments(namespace: Kube, folder: Path, 
         "good": ({"command": python("print('enough')")}, {}, 0, "good Succeeded"),
         "bad": ({"command": python("raise SystemExit(7)"), **once}, {}, 7, "bad Failed"),
         "shot": ({"command": ["sh", "-c", "kill -9 $$"], **once}, {}, 137, "killed by SIGKILL"),
-        "late": ({"command": python(FOREVER)}, deadline, 124, "deadline of 3s"),
+        "late": ({"command": python(FOREVER)}, deadline, 124, "deadline of 3 s"),
         "none": (
             {"command": ["no-such-program"], **once},
             {},
@@ -83,6 +83,33 @@ def test_the_exit_code_of_run_is_the_experiments(namespace: Kube, folder: Path, 
     for name, (_, _, code, words) in cases.items():
         _, said = clients[name].communicate(timeout=180)
         assert (clients[name].returncode, words in said) == (code, True), (name, said)
+
+
+def test_failures_of_a_role_that_always_restarts_use_its_limit_and_its_successes_do_not(begin: Begin) -> None:
+    """Its program ends with 0, then fails twice; the limit is 1."""
+    code = """
+import pathlib
+lives = pathlib.Path("/tmp/lives")
+before = lives.read_text() if lives.exists() else ""
+lives.write_text(before + "x")
+raise SystemExit(0 if not before else 3)
+"""
+    server = {"name": "server", "command": python(code), "restart": {"policy": "Always", "limit": 1}}
+    run = begin(server, detach=False)
+    status = run.wait(240)
+    assert (status.phase, status.exit_code, status.restarts) == ("Failed", 3, 1)
+    assert status.reason == "server/0 failed: exit code 3; it was restarted once, its limit"
+    assert status.replicas[0].phase == "Failed"
+
+
+def test_each_run_has_a_key_of_its_own(begin: Begin) -> None:
+    code = "import os; print(open(os.environ['CALLSHEET_KEYS'] + '/run.key', 'rb').read().hex())"
+    keys = set()
+    for _ in range(2):
+        run = begin({"name": "worker", "command": python(code)}, detach=False)
+        assert run.wait(180).phase == "Succeeded"
+        keys.add(tuple(lines(run, "worker")))
+    assert len(keys) == 2
 
 
 def test_the_shell_completes_names_of_the_cluster(begin: Begin, namespace: Kube) -> None:
