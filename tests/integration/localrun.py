@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from callsheet.backends.base import LogQuery, ReplicaStatus, Status, Target, backend
 from callsheet.backends.local.client import LocalRun
-from callsheet.backends.local.supervisor import strays
+from callsheet.backends.local.supervisor import procfs
 from callsheet.plan.check import check_experiment
 from callsheet.spec.experiment import Experiment
 
@@ -105,8 +105,8 @@ def lines(run: LocalRun, target: str) -> list[str]:
 
 
 def processes_of(run: LocalRun) -> Sequence[int]:
-    return strays.carrying(strays.marks(run.id))
+    return procfs.find_processes(procfs.identity(run.id))
 
 
 def is_gone(pid: int) -> bool:
-    return not os.path.exists(f"/proc/{pid}") or strays.is_zombie(pid)
+    return not os.path.exists(f"/proc/{pid}") or procfs.is_zombie(pid)

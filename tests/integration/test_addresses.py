@@ -14,7 +14,7 @@ import pytest
 from localrun import PYTHON, backend, eventually, experiment, program, python, running, until, until_running
 
 from callsheet.backends.local.client import LocalRun
-from callsheet.backends.local.loopback import claim_blocks
+from callsheet.backends.local.loopback import reserve_blocks
 from callsheet.errors import InvalidExperiment
 from callsheet.spec.experiment import Experiment
 
@@ -62,8 +62,8 @@ def test_a_chosen_port_avoids_those_that_are_taken(folder: Path) -> None:
 
 
 def test_blocks_of_addresses_are_given_out_once_and_come_back() -> None:
-    names, sockets = claim_blocks(300)
-    more, others = claim_blocks(300)
+    names, sockets = reserve_blocks(300)
+    more, others = reserve_blocks(300)
     assert not set(names) & set(more)
     for holder in (*sockets, *others):
         holder.close()

@@ -258,7 +258,7 @@ def test_gpus_are_handed_out_once_also_between_runs(folder: Path, monkeypatch: p
         assert sorted([seen["learner/0"], seen["learner/1"]]) == ["sees ['4']", "sees ['5']"]
         assert seen["actor/0"] == "sees ['']", "a replica that asks for no GPU sees none"
         greedy = {**learner, "resources": {"limits": {"nvidia.com/gpu": 1}}}
-        with pytest.raises(UserError, match="asks for 1 GPUs and 0 are free"):
+        with pytest.raises(UserError, match="needs 1 GPUs, and 0 are free"):
             backend("local").start(experiment(greedy), base=folder)
     with running(experiment(learner, actor), folder) as run:
         until_running(run)
@@ -273,7 +273,7 @@ def test_more_gpus_than_there_are_is_an_error_before_the_start(
         "command": program("patient.py"),
         "resources": {"limits": {"nvidia.com/gpu": 2}},
     }
-    with pytest.raises(InvalidExperiment, match="learner: 2 GPUs are asked for and this machine has 1"):
+    with pytest.raises(InvalidExperiment, match="learner needs 2 GPUs, and this machine has 1"):
         backend("local").start(experiment(role), base=folder)
     assert not (folder / "runs").exists()
 

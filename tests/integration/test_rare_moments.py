@@ -27,8 +27,8 @@ from localrun import (
 )
 
 from callsheet.backends.base import LogQuery, Target
-from callsheet.backends.local import registry
-from callsheet.backends.local.supervisor import strays
+from callsheet.backends.local import launch
+from callsheet.backends.local.supervisor import procfs
 from callsheet.errors import InvalidExperiment, UserError
 
 ELASTIC = {"scale": {"min": 0, "max": 60}}
@@ -134,7 +134,7 @@ def test_a_place_that_cannot_be_written_is_said_and_nothing_runs(
         monkeypatch.setenv(variable, "/proc/nowhere")
     long = "77.7" if variable == "storage" else "88.8"
     exp = experiment({"name": "actor", "command": ["sleep", long]}, **spec)
-    with pytest.raises(UserError, match=r"the run cannot be written down: .*/proc/nowhere"):
+    with pytest.raises(UserError, match=r"cannot write the run's folder: .*/proc/nowhere"):
         backend("local").start(exp, base=folder, detach=True)
     assert not list((folder / "runs").glob("exp/*"))
     assert subprocess.run(["pgrep", "-f", f"sleep {long}"], capture_output=True).returncode == 1
@@ -155,7 +155,7 @@ def test_a_run_without_supervisor_and_guard_is_over_whatever_their_numbers_are_n
         assert run.wait(10).phase == "Failed"
         follower.join(10)
         assert not follower.is_alive()
-        assert not strays.carrying(strays.marks(run.id))
+        assert not procfs.find_processes(procfs.identity(run.id))
         run.delete()
         run.folder.mkdir(parents=True)  # so that the end of the test finds a run to stop
         Path(run.layout.status).write_text(json.dumps(data | {"phase": "Failed"}))
@@ -197,7 +197,7 @@ def test_an_experiments_name_comes_before_the_beginning_of_another_runs_id(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = iter(["tdxxxxxx", "qqqqqqqq"])
-    monkeypatch.setattr(registry, "new_run_id", lambda: next(ids))
+    monkeypatch.setattr(launch, "new_run_id", lambda: next(ids))
     other = experiment({"name": "actor", "command": python("pass")}, name="other")
     mine = experiment({"name": "actor", "command": python("pass")}, name="td")
     with running(other, folder) as first, running(mine, folder) as second:

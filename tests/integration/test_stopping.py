@@ -139,7 +139,7 @@ sys.stdin.read()
         parent.kill()
     status = run.wait(10)
     assert status.phase == "Stopped"
-    assert status.reason == "the program that started it went away"
+    assert status.reason == "the program that started it exited"
 
 
 def test_a_detached_run_goes_on_alone(folder: Path) -> None:

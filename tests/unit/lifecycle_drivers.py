@@ -117,7 +117,7 @@ class Ports:
     def wait(self, key: Any, host: str, ports: Any, on_ready: Callable[[], None]) -> None:
         self.waiting[key] = on_ready
 
-    def silent(self, key: Any) -> tuple[int, ...]:
+    def not_listening(self, key: Any) -> tuple[int, ...]:
         return ()
 
     def forget(self, key: Any) -> None:

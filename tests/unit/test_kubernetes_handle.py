@@ -12,7 +12,7 @@ from test_kubernetes_status import observed, pod
 from callsheet.backends.base import LogQuery, Status, Target
 from callsheet.backends.kubernetes.client.api import Api
 from callsheet.backends.kubernetes.client.errors import ApiError
-from callsheet.backends.kubernetes.keep import KeptRun
+from callsheet.backends.kubernetes.local_copy import LocalCopy
 from callsheet.backends.kubernetes.observe.status import Assessment
 from callsheet.backends.kubernetes.run import KubernetesRun
 from callsheet.backends.log_chunks import LogChunk
@@ -20,24 +20,24 @@ from callsheet.errors import RetryError
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> KeptRun:
-    made = KeptRun(tmp_path)
-    made.begin("kind: Experiment\n")
+def kept(tmp_path: Path) -> LocalCopy:
+    made = LocalCopy(tmp_path)
+    made.start("kind: Experiment\n")
     for index, container in ((10, "actor"), (9, "actor"), (0, "policy"), (0, "sim")):
         role = "actor" if container == "actor" else "simulation"
-        made.keep(LogChunk(role, index, container, f"{container} {index}\nbye\n"))
+        made.append(LogChunk(role, index, container, f"{container} {index}\nbye\n"))
     return made
 
 
-def lines(kept: KeptRun, query: LogQuery, but: tuple[tuple[str, int], ...] = ()) -> list[str]:
+def lines(kept: LocalCopy, query: LogQuery, but: tuple[tuple[str, int], ...] = ()) -> list[str]:
     return [line.text for chunk in kept.chunks(query, but) for line in chunk.lines()]
 
 
-def test_all_that_was_kept_comes_by_role_index_and_container(kept: KeptRun) -> None:
+def test_all_that_was_kept_comes_by_role_index_and_container(kept: LocalCopy) -> None:
     assert lines(kept, LogQuery())[::2] == ["actor 9", "actor 10", "policy 0", "sim 0"]
 
 
-def test_what_a_pod_still_has_is_not_told_twice(kept: KeptRun) -> None:
+def test_what_a_pod_still_has_is_not_told_twice(kept: LocalCopy) -> None:
     assert lines(kept, LogQuery(tail=1, targets=[Target("actor")]), but=(("actor", 9),)) == ["bye"]
 
 
@@ -50,13 +50,15 @@ def test_what_a_pod_still_has_is_not_told_twice(kept: KeptRun) -> None:
         LogQuery(targets=[Target("simulation"), Target("actor")], container="sim"),
     ],
 )
-def test_only_the_container_that_is_asked_for(kept: KeptRun, query: LogQuery) -> None:
+def test_only_the_container_that_is_asked_for(kept: LocalCopy, query: LogQuery) -> None:
     assert lines(kept, query) == ["sim 0", "bye"]
 
 
-def test_waiting_for_the_end_writes_down_how_it_ended(kept: KeptRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_the_end_writes_down_how_it_ended(
+    kept: LocalCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = KubernetesRun(cast(Api, None), "exp", "r1", attached=True)
-    run.kept = kept
+    run.local_copy = kept
     over = Status(experiment="exp", run="r1", phase="Succeeded", backend="kubernetes", exit_code=0)
     monkeypatch.setattr(run, "_assess", lambda: Assessment(over, None))
     assert run.wait().phase == "Succeeded"

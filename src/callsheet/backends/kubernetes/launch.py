@@ -60,8 +60,8 @@ def start(api: Api, experiment: Experiment, base: Path, source: str, *, detach: 
     if prepared.withheld:
         run.notes.append(_withheld(prepared.withheld))
     if not detach:
-        run.kept.begin(source or to_yaml(experiment))
-        run.kept.forget_logs()
+        run.local_copy.start(source or to_yaml(experiment))
+        run.local_copy.clear_logs()
     return run
 
 

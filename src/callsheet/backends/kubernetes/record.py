@@ -50,8 +50,8 @@ class Count:
     failed: str = ""
     """Why it has failed for good."""
     code: int = 0
-    beside: dict[str, int] = field(default_factory=dict)
-    """Restarts of the containers beside the main one, by pod and container."""
+    sidecars: dict[str, int] = field(default_factory=dict)
+    """Restarts of the sidecars, by pod and container."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from callsheet.backends.kubernetes import names
 from callsheet.backends.kubernetes.apply import WORKLOADS, parallel, prune, wait_until
 from callsheet.backends.kubernetes.client.api import Api, Object
 from callsheet.backends.kubernetes.client.errors import ApiError, Unreachable
-from callsheet.backends.kubernetes.keep import KeptRun
+from callsheet.backends.kubernetes.local_copy import LocalCopy
 from callsheet.backends.kubernetes.observe import reasons
 from callsheet.backends.kubernetes.observe.follow import LogFollower
 from callsheet.backends.kubernetes.observe.logs import read_once
@@ -57,7 +57,7 @@ class KubernetesRun:
         self.attached = attached
         """Whether this client ends the run when its file says so."""
         self.notes: list[str] = []
-        self.kept = KeptRun.of(experiment, run)
+        self.local_copy = LocalCopy.of(experiment, run)
         self._words: dict[tuple[str, int], str] = {}
         self._metrics: PodMetrics | None = None
 
@@ -67,7 +67,7 @@ class KubernetesRun:
         from callsheet.spec.dump import to_yaml
         from callsheet.spec.experiment import Experiment
 
-        self.kept.begin(to_yaml(Experiment.model_validate(self._observe(events=False).experiment)))
+        self.local_copy.start(to_yaml(Experiment.model_validate(self._observe(events=False).experiment)))
 
     def status(self) -> Status:
         """The run now."""
@@ -84,11 +84,11 @@ class KubernetesRun:
 
     def _assess(self) -> Assessment:
         observed = self._observe()
-        found = assess(observed, time.time())
-        self._add_last_words(observed, found.status)
-        if self.kept.exists:
-            found.status.folder = found.status.folder or str(self.kept.folder)
-        return found
+        seen = assess(observed, time.time())
+        self._add_last_words(observed, seen.status)
+        if self.local_copy.exists:
+            seen.status.folder = seen.status.folder or str(self.local_copy.folder)
+        return seen
 
     def _add_last_words(self, observed: Observed, status: Status) -> None:
         """The last lines of what keeps ending: the first thing that anyone would look for."""
@@ -112,23 +112,23 @@ class KubernetesRun:
         while True:
             began = time.monotonic()
             try:
-                found = self._assess()
-                if self.attached and found.outcome:
-                    self._end(found.outcome, record=found.record)
-                    found = self._assess()
-                elif self.attached and found.record:
-                    self._annotate(found.version, record=found.record)
+                seen = self._assess()
+                if self.attached and seen.outcome:
+                    self._end(seen.outcome, record=seen.record)
+                    seen = self._assess()
+                elif self.attached and seen.record:
+                    self._annotate(seen.version, record=seen.record)
             except Unreachable as error:
                 if last is None:
                     raise
                 yield replace(last, warnings=[*last.warnings, f"{error.message}; trying again"])
                 time.sleep(interval)
                 continue
-            last = found.status
+            last = seen.status
             yield last
             if last.done:
                 if self.attached:
-                    self.kept.end(last)
+                    self.local_copy.finish(last)
                 return
             # A look costs the API server the more the more pods there are.
             pause = min(_SLOWEST_LOOK, max(interval, len(last.replicas) / 200))
@@ -150,14 +150,14 @@ class KubernetesRun:
     def _chunks(self, query: LogQuery) -> Iterator[LogChunk]:
         if query.follow:
             yield from LogFollower(
-                self.api, query, self._look, self.kept.keep if self.attached else None
+                self.api, query, self._look, self.local_copy.append if self.attached else None
             ).chunks()
             return
         observed = self._observe(events=False)
         gone: set[tuple[str, int]] = set()
         yield from read_once(self.api, observed.pods, query, gone)
         there = {(role_of(pod), index_of(pod)) for pod in observed.pods} - gone
-        yield from self.kept.chunks(query, but=there)
+        yield from self.local_copy.chunks(query, exclude=there)
 
     def _look(self) -> tuple[list[Object], bool]:
         observed = self._observe(events=False)

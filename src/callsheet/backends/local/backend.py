@@ -27,12 +27,12 @@ class LocalBackend:
     def __init__(self, place: Place | None = None) -> None:
         if place:
             raise UserError(
-                "--context, --namespace and -A look into a cluster, and the local backend has none",
+                "--context, --namespace and -A are for clusters, and the local backend has none",
                 fix="leave them out, or add --on kubernetes",
             )
 
     def plan(self, experiment: Experiment, *, base: Path) -> Plan:
-        """The plan, nothing started; the addresses stand for those that a run would reserve."""
+        """The plan, with nothing started; its addresses are placeholders for those that a run would reserve."""
         from callsheet.backends.local.launch import plan
 
         return plan(experiment, base)
@@ -52,33 +52,33 @@ class LocalBackend:
         return unused_fields(experiment)
 
     def check(self, experiment: Experiment, *, base: Path) -> None:
-        """Say why this machine cannot run it, with nothing started."""
+        """Raise if this machine cannot run it; starts nothing."""
         from callsheet.backends.local.launch import check
 
         check(experiment, base)
 
     def preview(self, experiment: Experiment, *, base: Path) -> list[PlannedChange]:
-        """A start here always makes a new run."""
+        """Every start makes a new run."""
         sizes = ", ".join(f"{role.replicas} {role.name}" for role in experiment.spec.roles)
         return [PlannedChange("create", "Experiment", experiment.name, detail=sizes)]
 
     def start(
         self, experiment: Experiment, *, base: Path, source: str = "", detach: bool = False
     ) -> LocalRun:
-        """Start it. Not detached, the run stops when this process goes away."""
+        """Start it. Unless detached, the run stops when this process exits."""
         from callsheet.backends.local.launch import launch
 
         return launch(experiment, base, source, detach=detach)
 
     def runs(self) -> list[Status]:
         """Known runs, newest first."""
-        found = []
+        statuses = []
         for folder in registry.known_runs().values():
             try:
-                found.append(LocalRun(folder).status())
+                statuses.append(LocalRun(folder).status())
             except UserError:
                 continue  # its folder is being made or removed at this moment
-        return found
+        return statuses
 
     def find(self, reference: str) -> LocalRun:
         """A run by its id, the beginning of its id, `experiment/id`, or the experiment's name."""

@@ -16,7 +16,7 @@ from callsheet import contract
 from callsheet.backends.base import LogLine, LogQuery, Status, Target, wait_for_end
 from callsheet.backends.local import registry
 from callsheet.backends.local.logs import read_logs
-from callsheet.backends.local.supervisor import strays
+from callsheet.backends.local.supervisor import procfs
 from callsheet.backends.local.supervisor.files import Layout
 from callsheet.backends.local.supervisor.guard import mark_lost
 from callsheet.backends.log_chunks import LogChunk, lines
@@ -36,31 +36,31 @@ T = TypeVar("T")
 class LocalRun:
     """One run on this machine, running or finished."""
 
-    def __init__(self, folder: Path, leash: socket.socket | None = None) -> None:
+    def __init__(self, folder: Path, keep_alive: socket.socket | None = None) -> None:
         self.layout = Layout(folder)
         self.id = folder.name
         self.experiment = folder.parent.name
         self._asked = 0.0
         self._answers = True
         self._metrics: LocalMetrics | None = None
-        self._leash = leash.detach() if leash else None
-        """While this end is open the run goes on: it stops when the program that started it goes away. A bare
-        descriptor, which outlives this handle: dropping the handle does not end the run."""
+        self._keep_alive = keep_alive.detach() if keep_alive else None
+        """The run stops when this end is closed, so when the program that started it exits. A bare descriptor, which
+        outlives this handle: dropping the handle does not end the run."""
 
     @property
     def outlives_us(self) -> bool:
-        """Whether it goes on when this program goes away."""
-        return self._leash is None
+        """Whether it continues after this program exits."""
+        return self._keep_alive is None
 
     needs_attached_client = False
 
     @property
     def notes(self) -> Sequence[str]:
-        """A start here never meets a run that is there already."""
+        """Empty: here every start makes a new run."""
         return ()
 
     def attach(self) -> None:
-        """Its supervisor needs nobody."""
+        """Nothing to do: its supervisor drives it."""
 
     @property
     def folder(self) -> Path:
@@ -87,12 +87,15 @@ class LocalRun:
             ) from None
         if status.done:
             return status
-        # Nobody answers on the control socket and the last word was not written: the supervisor is gone. Its
-        # process id tells nothing, another process may have it by now.
-        if strays.carrying(strays.marks(self.id)):
-            status.phase, status.reason = "Stopping", "its supervisor was killed; what is left is being ended"
+        # Nobody answers on the control socket and no final status was written: the supervisor is gone. Its process
+        # id proves nothing, because another process may have it by now.
+        if procfs.find_processes(procfs.identity(self.id)):
+            status.phase, status.reason = (
+                "Stopping",
+                "its supervisor was killed; its processes are being stopped",
+            )
             return status
-        # The guard writes this too; here for the case that it was killed as well.
+        # The guard writes this too, unless it was killed as well.
         lost = mark_lost(self.layout.status)
         return Status.from_data(lost) if lost else status
 
@@ -104,15 +107,15 @@ class LocalRun:
             status, version = self._status(version, interval)
             yield status
             if status.done:
-                self._let_go()
+                self._release()
                 return
-            if version < 0:  # no supervisor to wait with: somebody is cleaning up
+            if version < 0:  # no supervisor to wait for: somebody is cleaning up
                 time.sleep(max(0.0, started + min(interval, 0.1) - time.monotonic()))
 
-    def _let_go(self) -> None:
-        if self._leash is not None:
-            os.close(self._leash)
-            self._leash = None
+    def _release(self) -> None:
+        if self._keep_alive is not None:
+            os.close(self._keep_alive)
+            self._keep_alive = None
 
     def wait(self, timeout: float | None = None) -> Status:
         """Block until the run has ended."""
@@ -135,7 +138,7 @@ class LocalRun:
         return self._metrics.read()
 
     def _has_ended(self) -> bool:
-        """Whether nothing will be written any more; cheap enough to ask many times a second."""
+        """Whether nothing more will be written; cheap enough to call many times a second."""
         if not os.path.exists(self.layout.socket):
             return True
         if time.monotonic() - self._asked > ASK_EVERY:
@@ -160,11 +163,11 @@ class LocalRun:
             plan = replan_scaled(self.layout, status, replicas)
             self._command({"op": "apply", "generation": status.generation, "plan": plan.to_data()})
 
-        _patiently(scale)
+        _retry(scale)
         return self.status()
 
     def restart(self, targets: Sequence[Target]) -> list[str]:
-        """Stop and start replicas again; their names."""
+        """Restart replicas; returns their names."""
         status = self.status()
         chosen = [
             (replica.role, replica.index)
@@ -180,15 +183,15 @@ class LocalRun:
         return names
 
     def stop(self, *, kill: bool = False, reason: str = "", code: int | None = None) -> None:
-        """Ask every process to end; with `kill`, end it at once."""
+        """Ask every process to stop; with `kill`, kill it immediately."""
         try:
             self._ask({"op": "stop", "kill": kill, "reason": reason, "code": code}, TIMEOUT)
         except (FileNotFoundError, ConnectionError):
             if not self._status_on_disk().done:
-                strays.sweep(self.id, 0.0 if kill else 1.0)
+                procfs.end_run(self.id, 0.0 if kill else 1.0)
 
     def exec(self, target: Target, command: Sequence[str], *, stdin: bool = False, tty: bool = False) -> int:
-        """Run a command beside a replica with its environment; its exit code."""
+        """Run a command in the environment of a replica; returns its exit code."""
         request = {"op": "environment", "role": target.role, "index": target.index or 0}
         containers = self._command(request)
         name = target.container or next(iter(containers))
@@ -199,7 +202,7 @@ class LocalRun:
         return _run(command, place["env"], place["cwd"])
 
     def join(self, role: str, command: Sequence[str]) -> int:
-        """Start one more member of a role in this terminal; its exit code."""
+        """Start one more member of a role in this terminal; returns its exit code."""
         from callsheet.backends.local.replan import replan_joined
 
         with self._connected() as connection:
@@ -211,7 +214,7 @@ class LocalRun:
                 answer = _answer(connection, request | {"plan": plan.to_data()})
                 return plan.workdir, answer["env"]
 
-            workdir, env = _patiently(enter)
+            workdir, env = _retry(enter)
             connection.settimeout(None)
             base = {name: value for name, value in os.environ.items() if not name.startswith(contract.PREFIX)}
             return _run(command, base | env, workdir, connection)
@@ -226,10 +229,10 @@ class LocalRun:
         while self._is_answered():
             if time.monotonic() > limit:
                 raise RetryError(
-                    f"the supervisor of the run {self.id} does not end", fix="wait and try again"
+                    f"the supervisor of the run {self.id} has not exited", fix="wait and try again"
                 )
-            time.sleep(0.02)  # it says its last words for a moment; it is no child of ours to wait for
-        registry.forget(self.folder)
+            time.sleep(0.02)  # it lingers for a moment, and is not our child, so we cannot wait for it
+        registry.delete(self.folder)
 
     def _command(self, request: dict[str, Any]) -> Any:
         with self._connected() as connection:
@@ -262,8 +265,8 @@ class LocalRun:
         return connection
 
 
-def _patiently(change: Callable[[], T]) -> T:
-    """Make a change that someone else may be making at the same moment: look again and try again."""
+def _retry(change: Callable[[], T]) -> T:
+    """Make a change; if somebody else makes one at the same moment, look and try again."""
     for _ in range(20):
         try:
             return change()
@@ -292,8 +295,10 @@ def _answer(connection: socket.socket, request: dict[str, Any]) -> dict[str, Any
     return answer
 
 
-def _run(command: Sequence[str], env: Mapping[str, str], cwd: str, leash: socket.socket | None = None) -> int:
-    """Run a program in this terminal; when `leash` ends first, so does the program."""
+def _run(
+    command: Sequence[str], env: Mapping[str, str], cwd: str, connection: socket.socket | None = None
+) -> int:
+    """Run a program in this terminal; if `connection` ends first, so does the program."""
     try:
         child = subprocess.Popen(command, env=dict(env), cwd=cwd)
     except OSError as error:
@@ -301,14 +306,14 @@ def _run(command: Sequence[str], env: Mapping[str, str], cwd: str, leash: socket
         raise kind(f"cannot start {command[0]!r}: {error.strerror}", fix="check the command") from error
     while True:
         try:
-            code = child.wait(0.1 if leash else None)
+            code = child.wait(0.1 if connection else None)
             return code if code >= 0 else 128 - code
         except subprocess.TimeoutExpired:
-            if leash and select.select([leash], [], [], 0)[0]:
+            if connection and select.select([connection], [], [], 0)[0]:
                 child.terminate()
-                leash = None
+                connection = None
         except KeyboardInterrupt:
-            continue  # the program in the same terminal got it too; its end decides
+            continue  # the program in this terminal got it too; wait for it to exit
 
 
 def _shown(target: Target) -> str:

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from callsheet.backends.local import registry, storage
 from callsheet.backends.local.addressing import has_loopback_network, make_addressing
 from callsheet.backends.local.client import LocalRun
-from callsheet.backends.local.loopback import blocks_needed, claim_blocks
+from callsheet.backends.local.loopback import blocks_needed, reserve_blocks
 from callsheet.backends.local.preflight import check_machine, machine_gpus
 from callsheet.backends.local.replan import launch_file
 from callsheet.backends.local.supervisor.files import Layout
@@ -36,7 +36,7 @@ from callsheet.spec.experiment import Experiment
 
 
 def plan(experiment: Experiment, base: Path, sizes: Mapping[str, int] | None = None) -> Plan:
-    """The plan, nothing started; the addresses stand for those that a run would reserve."""
+    """The plan, with nothing started; its addresses are placeholders for those that a run would reserve."""
     layout = Layout(_results_root(experiment) / experiment.name / "RUN")
     count = blocks_needed(experiment) if has_loopback_network() else 0
     blocks = [f"127.{1 + n // 256}.{n % 256}" for n in range(1, count + 1)]
@@ -47,14 +47,14 @@ def plan(experiment: Experiment, base: Path, sizes: Mapping[str, int] | None = N
 
 
 def check(experiment: Experiment, base: Path) -> None:
-    """Say why this machine cannot run it, with nothing started."""
+    """Raise if this machine cannot run it; starts nothing."""
     planned = plan(experiment, base)
     _refuse(check_machine(experiment, planned, _with_one_of_each(experiment, base, planned), _gpus(planned)))
-    storage.look(planned.storage)
+    storage.check(planned.storage)
 
 
 def _with_one_of_each(experiment: Experiment, base: Path, planned: Plan) -> Plan:
-    """The plan with no role empty: a role that is scaled up later must be able to start too."""
+    """The plan with at least one replica per role: a role that is scaled up later must be able to start too."""
     if all(role.replicas for role in planned.roles):
         return planned
     sizes = {role.name: max(1, role.replicas) for role in experiment.spec.roles}
@@ -71,11 +71,11 @@ def _refuse(problems: list[Problem]) -> None:
 
 
 def launch(experiment: Experiment, base: Path, source: str, *, detach: bool) -> LocalRun:
-    """Start a run; nothing is left behind when it cannot be started."""
+    """Start a run; if that fails, nothing is left behind."""
     run = new_run_id()
     layout = Layout(_results_root(experiment) / experiment.name / run)
     loopback = has_loopback_network()
-    blocks, claims = claim_blocks(blocks_needed(experiment)) if loopback else ([], [])
+    blocks, reservations = reserve_blocks(blocks_needed(experiment)) if loopback else ([], [])
     try:
         options = _options(experiment, layout, base, blocks)
         planned = resolve(experiment, make_addressing(experiment, layout, options), run)
@@ -84,13 +84,13 @@ def launch(experiment: Experiment, base: Path, source: str, *, detach: bool) -> 
         _write_folder(layout, experiment, planned, options, source)
         try:
             storage.begin(planned.storage, layout)
-            return _start_supervisor(layout, gpus, claims, detach=detach)
+            return _start_supervisor(layout, gpus, reservations, detach=detach)
         except BaseException:
             shutil.rmtree(layout.folder, ignore_errors=True)
             registry.unregister(run)
             raise
     finally:
-        for holder in claims:
+        for holder in reservations:
             holder.close()
 
 
@@ -103,7 +103,7 @@ def _results_root(experiment: Experiment) -> Path:
 
 
 def _options(experiment: Experiment, layout: Layout, base: Path, blocks: list[str]) -> dict[str, Any]:
-    """What the addresses and paths of a run depend on, kept with the run so that it can be planned again."""
+    """What the addresses and paths of a run depend on; saved with the run, so that it can be planned again."""
     place = experiment.spec.storage
     if place and is_remote(place):
         results = f"{place.rstrip('/')}/{experiment.name}/{layout.folder.name}"
@@ -121,11 +121,11 @@ def _options(experiment: Experiment, layout: Layout, base: Path, blocks: list[st
 def _write_folder(
     layout: Layout, experiment: Experiment, plan: Plan, options: dict[str, Any], source: str
 ) -> None:
-    """Make the run's folder and let every terminal find it; all of it or nothing."""
+    """Make the run's folder and register it; all of it or nothing."""
     try:
         if layout.folder.parent.parent == runs_folder():
             make_runs_folder(layout.folder.parent)
-        for _ in range(3):  # the folder above may be removed, as empty, while ours is made
+        for _ in range(3):  # the parent folder may be removed, being empty, at this moment
             with contextlib.suppress(FileNotFoundError):
                 layout.folder.mkdir(parents=True)
                 break
@@ -143,8 +143,8 @@ def _write_folder(
     except OSError as error:
         shutil.rmtree(layout.folder, ignore_errors=True)
         place = error.filename or layout.folder
-        fix = "run it from a folder where you may write, or name one with `storage: file:///...`"
-        raise UserError(f"the run cannot be written down: {error.strerror}: {place}", fix=fix) from error
+        fix = "run it in a writable folder, or name one with `storage: file:///...`"
+        raise UserError(f"cannot write the run's folder: {error.strerror}: {place}", fix=fix) from error
 
 
 def _write_key(folder: Path) -> None:
@@ -155,21 +155,21 @@ def _write_key(folder: Path) -> None:
 
 
 def _start_supervisor(
-    layout: Layout, gpus: list[str], claims: list[socket.socket], *, detach: bool
+    layout: Layout, gpus: list[str], reservations: list[socket.socket], *, detach: bool
 ) -> LocalRun:
-    """Start the supervisor and wait until it says that the run has started."""
+    """Start the supervisor and wait until it reports that the run has started."""
     ready, tell = os.pipe()
-    leash, other_end = (None, None) if detach else socket.socketpair()
+    keep_alive, other_end = (None, None) if detach else socket.socketpair()
     descriptors = [
         tell,
-        *(holder.fileno() for holder in claims),
+        *(holder.fileno() for holder in reservations),
         *([other_end.fileno()] if other_end else []),
     ]
     options = {
         "gpus": gpus,
         "ready": tell,
-        "leash": other_end.fileno() if other_end else None,
-        "claims": [holder.fileno() for holder in claims],
+        "parent": other_end.fileno() if other_end else None,
+        "reservations": [holder.fileno() for holder in reservations],
     }
     module = "callsheet.backends.local.supervisor"
     with open(layout.supervisor_log, "wb") as log:
@@ -186,15 +186,15 @@ def _start_supervisor(
         other_end.close()
     answer = _read_answer(ready)
     if "started" not in answer:
-        if leash:
-            leash.close()
+        if keep_alive:
+            keep_alive.close()
         child.wait()
         text = Path(layout.supervisor_log).read_text(encoding="utf-8", errors="replace").strip()
         if "error" in answer:
             raise UserError(answer["error"], fix=answer["fix"])
         raise BugError(f"the supervisor did not start: {text[-2000:]}", fix="please report this")
-    threading.Thread(target=child.wait, daemon=True).start()  # so that its end leaves no zombie behind
-    return LocalRun(layout.folder, leash)
+    threading.Thread(target=child.wait, daemon=True).start()  # reaps it
+    return LocalRun(layout.folder, keep_alive)
 
 
 def _read_answer(fd: int) -> dict[str, Any]:

@@ -25,13 +25,13 @@ NEW_LOGS = 0.3
 
 def read_logs(folder: str, query: LogQuery, finished: Callable[[], bool]) -> Iterator[LogChunk]:
     """Lines of the chosen containers; with `follow`, until `finished` says so and all is read."""
-    found = _follow(folder, query, finished) if query.follow else _read_once(folder, query)
-    return matching(found, query.grep)
+    chunks = _follow(folder, query, finished) if query.follow else _read_once(folder, query)
+    return matching(chunks, query.grep)
 
 
 def _read_once(folder: str, query: LogQuery) -> Iterator[LogChunk]:
     for log in _find(folder, query):
-        log.stop_here()
+        log.freeze_end()
         log.position(query)
         yield from log.chunks()
         yield from log.rest()
@@ -59,20 +59,20 @@ def _follow(folder: str, query: LogQuery, finished: Callable[[], bool]) -> Itera
                 yield from log.rest()
             return
         if quiet:
-            time.sleep(POLL)  # files on disk tell nobody when they grow, on every system alike
+            time.sleep(POLL)  # no portable way to be notified when a file grows
 
 
 def _find(folder: str, query: LogQuery) -> list[_ContainerLog]:
-    """The logs that are asked for, by role, index and container."""
-    found = []
+    """The logs that the query wants, by role, index and container."""
+    logs = []
     for role in _names(folder):
         for index in sorted(filter(str.isdecimal, _names(os.path.join(folder, role))), key=int):
             for name in _names(os.path.join(folder, role, index)):
                 container = name.removesuffix(".log")
                 if name != container and query.wants(role, int(index), container):
                     path = os.path.join(folder, role, index, name)
-                    found.append(_ContainerLog(path, role, int(index), container))
-    return found
+                    logs.append(_ContainerLog(path, role, int(index), container))
+    return logs
 
 
 def _names(folder: str) -> list[str]:
@@ -84,7 +84,7 @@ def _names(folder: str) -> list[str]:
 
 @dataclass
 class _ContainerLog:
-    """A reader's place in one container's log, which is a row of numbered parts."""
+    """A reader's position in one container's log, which has numbered parts."""
 
     path: str
     role: str
@@ -102,7 +102,7 @@ class _ContainerLog:
         names = [f"{self.path}.{n}" for n in range(FILES - 1, 0, -1)] + [self.path]
         return [name for name in names if os.path.exists(name)]
 
-    def stop_here(self) -> None:
+    def freeze_end(self) -> None:
         """Read only what is there now, however fast more is written."""
         with contextlib.suppress(FileNotFoundError):
             state = os.stat(self.path)
@@ -158,15 +158,15 @@ class _ContainerLog:
                     raise FileNotFoundError(parts[number])  # it was rotated since we listed them
                 file.seek(start)
                 data = file.read(max(0, size - start) if inodes[number] == last else -1)
-            found = data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
+            count_here = data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
             self._inode, self._offset = inodes[number], start
-            if found >= left:
+            if count_here >= left:
                 ends = data.rstrip(b"\n").split(b"\n") if left else []
                 kept = sum(len(line) + 1 for line in ends[len(ends) - left :]) if left else 0
                 kept -= 0 if data.endswith(b"\n") or not left else 1
                 self._offset = start + len(data) - kept
                 return
-            left -= found
+            left -= count_here
 
     def chunks(self, limit: int | None = None) -> Iterator[LogChunk]:
         """Whole lines from here on, at most about `limit` bytes of them."""
@@ -244,8 +244,8 @@ class _ContainerLog:
         return parts[inodes.index(self._inode) :] if self._inode in inodes else parts
 
     def _listing(self) -> list[tuple[str, int]]:
-        found = []
+        parts = []
         for part in self._parts():
             with contextlib.suppress(FileNotFoundError):
-                found.append((part, os.stat(part).st_ino))
-        return found
+                parts.append((part, os.stat(part).st_ino))
+        return parts

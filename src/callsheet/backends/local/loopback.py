@@ -11,7 +11,7 @@ import random
 import socket
 from collections.abc import Mapping, Sequence
 
-from callsheet.backends.local.supervisor.gpus import claim
+from callsheet.backends.local.supervisor.gpus import reserve
 from callsheet.errors import RetryError
 from callsheet.spec.experiment import Experiment
 
@@ -38,7 +38,7 @@ def blocks_needed(experiment: Experiment) -> int:
     return -(-total // BLOCK)
 
 
-def claim_blocks(count: int) -> tuple[list[str], list[socket.socket]]:
+def reserve_blocks(count: int) -> tuple[list[str], list[socket.socket]]:
     """Reserve blocks: their first three numbers (``127.8.1``) and the sockets that hold them."""
     names: list[str] = []
     sockets: list[socket.socket] = []
@@ -46,7 +46,7 @@ def claim_blocks(count: int) -> tuple[list[str], list[socket.socket]]:
     for step in range(_BLOCKS):
         number = (start + step) % _BLOCKS
         name = f"127.{1 + number // 256}.{number % 256}"
-        holder = claim(f"net/{name}")
+        holder = reserve(f"net/{name}")
         if holder:
             names.append(name)
             sockets.append(holder)

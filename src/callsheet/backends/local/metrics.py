@@ -1,6 +1,6 @@
-"""The newest metrics of a local run's processes: from its folder, or from their ports where they write elsewhere.
+"""The newest metrics of a local run's processes: from its folder, or from their ports.
 
-With a storage in the cloud the processes' lines go there, and the folder has none.
+With a cloud storage, the processes write there, and the folder has none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _AT_ONCE = 16
 
 
 class LocalMetrics:
-    """Looks again and again, at the cost of what has changed."""
+    """Reads metrics repeatedly; each read costs only what has changed."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -28,9 +28,9 @@ class LocalMetrics:
 
     def read(self) -> list[ProcessMetrics]:
         """The newest metrics of every process that exports some."""
-        found = self._reader.read()
-        if found or not os.path.exists(self._layout.socket):
-            return found
+        processes = self._reader.read()
+        if processes or not os.path.exists(self._layout.socket):
+            return processes
         self._find_ports()
         if not self._ports:
             return []

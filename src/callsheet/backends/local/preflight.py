@@ -1,4 +1,4 @@
-"""What must hold on this machine before anything is started; every mistake at once."""
+"""Checks this machine before anything starts, and reports every problem at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_machine(experiment: Experiment, plan: Plan, largest: Plan, gpus: list[
     """Why this plan cannot run here. `largest`: the same with no role empty, for what a later scaling will need."""
     if not os.path.isdir(plan.workdir):
         return [
-            Problem("spec.workdir.path", f"there is no folder {plan.workdir!r}", "make it, or name another")
+            Problem("spec.workdir.path", f"there is no folder {plan.workdir!r}", "create it, or name another")
         ]
     return [
         *_programs(largest),
@@ -104,9 +104,7 @@ def _ports(plan: Plan) -> Iterator[Problem]:
 def _taken(place: str, table: dict[tuple[str, int], int], host: str, port: int) -> Problem:
     inode = next(table[there, port] for there in (host, *ANY_HOST) if (there, port) in table)
     who = holder(inode)
-    by = (
-        f"held by {who}" if who else "held by another process (which one, the system does not tell this user)"
-    )
+    by = f"held by {who}" if who else "held by a process that this user cannot see"
     where = "on all addresses" if (host, port) not in table else f"on {host}"
     return Problem(place, f"port {port} is taken {where}: {by}", "stop that process or choose another port")
 
@@ -124,19 +122,19 @@ def _references(plan: Plan) -> Iterator[Problem]:
             except OSError as error:
                 message = f"{kind} {ref.name!r} cannot be read: {error.strerror}: {error.filename}"
                 yield Problem(
-                    f"{_place(role, container)}.env", message, "mount it as a volume, or mend the file"
+                    f"{_place(role, container)}.env", message, "mount it as a volume, or fix the file"
                 )
 
 
 def _volumes(experiment: Experiment, plan: Plan) -> Iterator[Problem]:
-    """What a mounted volume stands on must be there; what Callsheet makes by itself need not."""
+    """What a mounted volume refers to must exist, unless Callsheet creates it."""
     used = {m.name for role in experiment.spec.roles for c in role.group for m in c.volume_mounts}
     for volume in [v for v in experiment.spec.volumes if v.name in used]:
         place = f"spec.volumes[{volume.name}]"
         host = volume.host_path
         if host and host.type in ("Directory", "File") and not os.path.exists(host.path):
             message = f"there is no {host.path!r} on this machine"
-            yield Problem(f"{place}.hostPath.path", message, "make it, or name another path")
+            yield Problem(f"{place}.hostPath.path", message, "create it, or name another path")
         for kind, source, name, optional in (
             *([("Secret", "secret", s.secret_name, s.optional)] if (s := volume.secret) else []),
             *([("ConfigMap", "configmap", c.name, c.optional)] if (c := volume.config_map) else []),
@@ -153,8 +151,8 @@ def _gpus(plan: Plan, gpus: list[str]) -> Iterator[Problem]:
     if asked > len(gpus):
         place = f"{_place(*asking[0])}.resources.limits[{contract.GPU_RESOURCE}]"
         who = " and ".join(dict.fromkeys(role.name for role, _ in asking))
-        message = f"{who}: {asked} GPUs are asked for and this machine has {len(gpus)}"
-        yield Problem(place, message, "ask for fewer, or none")
+        message = f"{who} needs {asked} GPUs, and this machine has {len(gpus)}"
+        yield Problem(place, message, "request fewer, or none")
 
 
 def machine_gpus() -> list[str]:
@@ -173,7 +171,7 @@ def machine_gpus() -> list[str]:
 
 @cache
 def _listed(tool: str) -> tuple[str, ...]:
-    """The driver's answer, which takes it up to a second: checking a run and starting it ask once. No failure is kept."""
+    """The driver's answer. It takes up to a second, so it is cached; failures are not."""
     query = [tool, "--query-gpu=index", "--format=csv,noheader"]
     answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
     return tuple(answer.stdout.split())

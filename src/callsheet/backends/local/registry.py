@@ -26,7 +26,7 @@ def register(run: str, folder: Path) -> None:
 def known_runs() -> dict[str, Path]:
     """Every registered run whose folder is still there: id -> folder, newest first."""
     links = state_folder()
-    found: list[tuple[float, str, Path]] = []
+    runs: list[tuple[float, str, Path]] = []
     try:
         entries = list(os.scandir(links))
     except FileNotFoundError:
@@ -38,10 +38,10 @@ def known_runs() -> dict[str, Path]:
         except FileNotFoundError:
             continue  # deleted at this moment
         if folder.is_dir():
-            found.append((made, entry.name, folder))
+            runs.append((made, entry.name, folder))
         else:
             Path(entry.path).unlink(missing_ok=True)
-    return {name: folder for _, name, folder in sorted(found, reverse=True)}
+    return {name: folder for _, name, folder in sorted(runs, reverse=True)}
 
 
 def find_folder(reference: str) -> Path:
@@ -62,7 +62,7 @@ def unregister(run: str) -> None:
     (state_folder() / run).unlink(missing_ok=True)
 
 
-def forget(folder: Path) -> None:
+def delete(folder: Path) -> None:
     """Remove a run's folder and its link; empty folders above it too."""
     shutil.rmtree(folder)
     unregister(folder.name)

@@ -1,4 +1,4 @@
-"""A storage in a cloud, seen from where a run is started: what is wrong with it is said before anything starts."""
+"""Checks a cloud storage before a run starts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from callsheet.backends.local.supervisor.results import is_remote
 from callsheet.errors import InvalidExperiment, Problem, UserError
 
 PATIENCE = 10.0
-"""Seconds that a server which is not there is waited for, before a run starts."""
+"""Seconds to wait for a server that does not answer."""
 
 
-def look(url: str) -> None:
-    """Find out what can be found out without writing: the address, the credentials, the server, the bucket."""
+def check(url: str) -> None:
+    """Check what can be checked without writing: the address, the credentials, the server, the bucket."""
     if not is_remote(url):
         return
     from callsheet.store import Denied, WrongCredentials, open_store
@@ -23,13 +23,13 @@ def look(url: str) -> None:
     except WrongCredentials as error:
         raise _problem(error) from None
     except Denied:
-        return  # a right to write without one to list is usual
+        return  # permission to write without permission to list is common
     except UserError as error:
         raise _problem(error) from None
 
 
 def begin(url: str, layout: Layout) -> None:
-    """Write the experiment's file there: whoever cannot do that learns it now."""
+    """Write the experiment's file there, which fails now rather than at the end."""
     if not is_remote(url):
         return
     from callsheet.store import open_store

@@ -1,4 +1,4 @@
-"""Which fields of an experiment have no meaning on one machine: said once, so that nobody wonders."""
+"""Which fields of an experiment have no effect on one machine, for a hint to the user."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _VOLUMES = ("nfs", "projected", "downward_api", "ephemeral", "csi")
 
 def unused_fields(experiment: Experiment) -> list[str]:
     """Path and, where several roles have it, the roles: ``nodeSelector (actor, learner)``."""
-    found: dict[str, list[str]] = {}
+    fields: dict[str, list[str]] = {}
     for field, owner in _unused(experiment):
-        owners = found.setdefault(field, [])
+        owners = fields.setdefault(field, [])
         if owner and owner not in owners:
             owners.append(owner)
-    return [f"{field} ({', '.join(owners)})" if owners else field for field, owners in found.items()]
+    return [f"{field} ({', '.join(owners)})" if owners else field for field, owners in fields.items()]
 
 
 def _unused(experiment: Experiment) -> Iterator[tuple[str, str]]:

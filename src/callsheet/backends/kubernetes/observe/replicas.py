@@ -75,7 +75,7 @@ class Replicas:
         elif not self.ended:
             workload = self.observed.workloads.get(replica.role) or {}
             replica.reason = _without_pod(workload, self.observed.events)
-        replica.restarts = failures + self._count_beside(replica, pods)
+        replica.restarts = failures + self._count_sidecars(replica, pods)
         if isinstance(decision, Failed):
             self._fail(replica, decision.reason, self.counts.get(replica.name, Count()).code or _code(pods))
         elif isinstance(decision, Finished):
@@ -83,18 +83,18 @@ class Replicas:
         elif decision and rules.policy != "Always":
             replica.phase, replica.reason = "Pending", f"{decision.why}; {_NEW_POD}"
 
-    def _count_beside(self, replica: ReplicaStatus, pods: Sequence[Object]) -> int:
-        """Restarts of the containers beside the main one, in pods that are gone too."""
+    def _count_sidecars(self, replica: ReplicaStatus, pods: Sequence[Object]) -> int:
+        """Restarts of the sidecars, including those in pods that are gone."""
         count = self.counts.get(replica.name, Count())
-        beside = dict(count.beside)
+        sidecars = dict(count.sidecars)
         for container in replica.containers[1:]:
             for pod in pods:
                 if restarts := _restarts(pod, container.name):
-                    beside[f"{reasons.uid(pod)}/{container.name}"] = restarts
-            container.restarts = sum(n for key, n in beside.items() if key.endswith(f"/{container.name}"))
-        if beside != count.beside:
-            self.counts[replica.name] = replace(count, beside=beside)
-        return sum(beside.values())
+                    sidecars[f"{reasons.uid(pod)}/{container.name}"] = restarts
+            container.restarts = sum(n for key, n in sidecars.items() if key.endswith(f"/{container.name}"))
+        if sidecars != count.sidecars:
+            self.counts[replica.name] = replace(count, sidecars=sidecars)
+        return sum(sidecars.values())
 
     def _fail(self, replica: ReplicaStatus, reason: str, code: int) -> None:
         replica.phase, replica.reason, replica.ready = "Failed", reason, False
@@ -122,9 +122,9 @@ class Replicas:
         for _ in range(ends - (count.ends if count.pod == uid else 0)):
             failures, decision = self._decide(ended, rules, failures)
             if isinstance(decision, Failed):
-                self.counts[name] = Count(uid, ends, failures, decision.reason, ended.code, count.beside)
+                self.counts[name] = Count(uid, ends, failures, decision.reason, ended.code, count.sidecars)
                 return failures, decision
-        self.counts[name] = Count(uid, ends, failures, beside=count.beside)
+        self.counts[name] = Count(uid, ends, failures, sidecars=count.sidecars)
         return failures, decision
 
     def _decide(self, ended: Ended, rules: RestartRules, failures: int) -> tuple[int, Decision]:

@@ -1,7 +1,7 @@
 """Entry of the supervisor: ``python -m callsheet.backends.local.supervisor FOLDER``.
 
-The folder holds the plan. Descriptors that the parent passes on: one to say that the run has started (or why it
-has not), one whose end means that the parent is gone, and the sockets that reserve the run's addresses.
+The folder holds the plan. The parent passes descriptors: one to report that the run has started (or why it has not),
+one that is closed when the parent exits, and the sockets that reserve the run's addresses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from callsheet import contract
 from callsheet.backends.local.supervisor.control import ControlServer
 from callsheet.backends.local.supervisor.files import Layout, limit_log, write_atomically
 from callsheet.backends.local.supervisor.gpus import GpuPool
-from callsheet.backends.local.supervisor.guard import FAREWELL
+from callsheet.backends.local.supervisor.guard import CLEAN_EXIT
 from callsheet.backends.local.supervisor.results import Results, is_remote
 from callsheet.backends.local.supervisor.run import RunState
 from callsheet.descriptors import raise_descriptor_limit
@@ -29,17 +29,17 @@ from callsheet.lifecycle.verdict import Verdict
 from callsheet.plan.model import plan_from_data
 
 STATUS_PAUSE = 0.2
-"""Seconds between two writings of the status file at most."""
+"""Seconds between two writes of the status file, at least."""
 LOG_LIMIT = 1024 * 1024
-"""Bytes of the supervisor's own log; the one before is kept too."""
+"""Bytes of the supervisor's own log; the previous one is kept too."""
 LOG_PAUSE = 1.0
-"""Seconds between two looks at how long it is."""
+"""Seconds between two checks of its size."""
 LINGER = 0.3
-"""Seconds the control socket stays after the end, so that those who watch see the last status."""
+"""Seconds for which the control socket stays after the end, so that clients see the final status."""
 
 
 class Supervisor:
-    """Ties the run to the outside: status file, address file, control socket, signals, guard."""
+    """Connects the run with the outside: status file, address file, control socket, signals, guard."""
 
     def __init__(self, layout: Layout, options: dict[str, Any]) -> None:
         self.layout = layout
@@ -67,29 +67,29 @@ class Supervisor:
         self._limit_log()
         self.run.start()
         self._write_status()
-        self._tell_parent({"started": True})
+        self._report_to_parent({"started": True})
         await self.done.wait()
         self._write_last_status()
         await asyncio.sleep(LINGER)
-        self._say_farewell()
+        self._release_guard()
         os.unlink(self.layout.socket)
 
     def _handle_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             reason = f"its supervisor received {number.name}"
             self.loop.add_signal_handler(number, self._stop, reason, contract.EXIT_STOPPED)
-        leash = self.options["leash"]
-        if leash is not None:
-            self.loop.add_reader(leash, self._leash_ended, leash)
+        parent = self.options["parent"]
+        if parent is not None:
+            self.loop.add_reader(parent, self._parent_exited, parent)
 
-    def _leash_ended(self, leash: int) -> None:
-        self.loop.remove_reader(leash)
-        self._stop("the program that started it went away", contract.EXIT_STOPPED)
+    def _parent_exited(self, parent: int) -> None:
+        self.loop.remove_reader(parent)
+        self._stop("the program that started it exited", contract.EXIT_STOPPED)
 
     def _stop(self, reason: str, code: int) -> None:
         self.run.stop(Verdict("Stopped", reason, code))
 
-    def _tell_parent(self, message: dict[str, Any]) -> None:
+    def _report_to_parent(self, message: dict[str, Any]) -> None:
         fd = self.options["ready"]
         os.write(fd, json.dumps(message).encode())
         os.close(fd)
@@ -113,7 +113,7 @@ class Supervisor:
         write_atomically(self.layout.status, json.dumps(self.run.status().to_data()))
 
     def _write_last_status(self) -> None:
-        """How it ended must be told: a disk too full for a new file takes the old one's place."""
+        """The final status must be written: if the disk is too full for a new file, overwrite the old one."""
         text = json.dumps(self.run.status(ended=True).to_data())
         if not write_atomically(self.layout.status, text):
             with contextlib.suppress(OSError), open(self.layout.status, "w", encoding="utf-8") as file:
@@ -127,20 +127,20 @@ class Supervisor:
             self._written = address_book
 
     def _start_copying(self) -> None:
-        """With a storage in a cloud, the folder is copied there; the run ends when the copy is complete."""
+        """With a cloud storage, the folder is copied there; the run ends when the copy is complete."""
         url = self.run.plan.storage
         if is_remote(url):
             results = self.run.results = Results(
                 self.run.processes, str(self.layout.folder), url, self.run.changed
             )
-            self.run.on_over = lambda: self._close(results)
+            self.run.on_all_ended = lambda: self._close(results)
             results.start()
 
     def _close(self, results: Results) -> None:
         async def close() -> None:
             await results.finish()
             self._write_last_status()
-            await results.last()
+            await results.copy_last_status()
             self.run.finish()
 
         self.run.changed()
@@ -153,14 +153,14 @@ class Supervisor:
         self._guard = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.PIPE,
-            pass_fds=self.options["claims"],
+            pass_fds=self.options["reservations"],
             env=env,
             start_new_session=True,
         )
         self.run.processes.register(self._guard.pid, self._guard_ended)
 
     def _guard_ended(self, code: int) -> None:
-        """Somebody killed the guard: the run must not go unguarded."""
+        """Somebody killed the guard: start another."""
         if self._guard:
             self._guard.returncode = code
             if self._guard.stdin:
@@ -168,23 +168,23 @@ class Supervisor:
         if not self.done.is_set():
             self._start_guard()
 
-    def _say_farewell(self) -> None:
+    def _release_guard(self) -> None:
         if self._guard and self._guard.stdin:
-            self._guard.stdin.write(FAREWELL)
+            self._guard.stdin.write(CLEAN_EXIT)
             self._guard.stdin.close()
 
 
 async def _main(folder: str, options: dict[str, Any]) -> None:
-    for fd in (options["ready"], options["leash"], *options["claims"]):
+    for fd in (options["ready"], options["parent"], *options["reservations"]):
         if fd is not None:
-            os.set_inheritable(fd, False)  # they are the supervisor's, not the replicas'
+            os.set_inheritable(fd, False)  # for the supervisor, not for replicas
     supervisor = Supervisor(Layout(folder), options)
-    gc.freeze()  # the plan lives as long as the process: no collection needs to look at it
+    gc.freeze()  # the plan lives as long as the process, so collections need not look at it
     try:
         await supervisor.supervise()
     except CallsheetError as error:
-        supervisor._tell_parent({"error": error.message, "fix": error.fix})
-        supervisor._say_farewell()
+        supervisor._report_to_parent({"error": error.message, "fix": error.fix})
+        supervisor._release_guard()
 
 
 if __name__ == "__main__":

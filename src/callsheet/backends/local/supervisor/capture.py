@@ -1,8 +1,8 @@
 """A container's output, from its pipe to its log file: bounded in rate, in size and in memory.
 
-A process that floods its log is slowed down, not its neighbors: each pipe is read at most every few milliseconds,
-so that a full pipe makes the writer wait; after some megabytes at that rate, more seldom still. The file is rotated and the oldest part dropped; how much was dropped is
-counted. A disk that is full costs log lines, which are counted too, and never the run.
+A process that floods its log slows down itself, not its neighbors: each pipe is read at most every few milliseconds,
+so that a full pipe makes the writer wait; after some megabytes at that rate, less often still. The file is rotated and
+the oldest part dropped and counted. A full disk costs log lines, which are counted too, but never the run.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ FLOOD_PAUSE = 0.08
 """The same for a pipe that has used up its allowance: about 3 MB/s. What disturbs neighbors is how often a flooding
 process is woken, not how much it writes each time."""
 ALLOWANCE = 16 * 1024 * 1024
-"""Bytes that a container may write at the quicker rate; they come back at the slower one."""
-CROWD = 8
-"""With more busy pipes than this the pause grows, so that all of them together stay bounded too."""
+"""Bytes that a container may write at the faster rate; it earns them back at the slower one."""
+MANY_PIPES = 8
+"""With more busy pipes than this, the pause grows, so that their total is bounded too."""
 FILE_BYTES = 10 * 1024 * 1024
 FILES = 5
 """The newest part and four older ones, as Kubernetes keeps them."""
@@ -34,7 +34,7 @@ TIME_STEP = 1.0
 
 
 def times_path(path: str) -> str:
-    """The file beside a log that tells when its parts were written: lines of ``unix-time offset``."""
+    """The file beside a log with the times of its parts: lines of ``unix-time offset``."""
     folder, name = os.path.split(path)
     return os.path.join(folder, f".{name}.times")
 
@@ -69,11 +69,11 @@ class LogFile:
                 view = view[count:]
         except OSError as error:
             self.dropped += len(view)
-            self._complain(f"{error.strerror} ({self.path})")
+            self._set_error(f"{error.strerror} ({self.path})")
         else:
-            self._complain("")
+            self._set_error("")
 
-    def _complain(self, error: str) -> None:
+    def _set_error(self, error: str) -> None:
         if error != self.error:
             self.error = error
             self._on_change()
@@ -129,12 +129,12 @@ class Capture:
         self._seen = time.monotonic()
         self._fd, self.write_end = os.pipe2(os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
         os.set_blocking(self._fd, False)
-        with contextlib.suppress(OSError):  # else the system's own size: the writer waits sooner
+        with contextlib.suppress(OSError):  # otherwise the default size, so the writer waits sooner
             fcntl.fcntl(self._fd, getattr(fcntl, "F_SETPIPE_SZ", 1031), PIPE_BYTES)
         loop.add_reader(self._fd, self._read)
 
     def started(self) -> None:
-        """The process has its end of the pipe; ours is not needed any more."""
+        """The process has its end of the pipe; close ours."""
         os.close(self.write_end)
 
     def _read(self) -> None:
@@ -148,7 +148,7 @@ class Capture:
         self._log.write(data)
         Capture.busy += 1
         self._timer = self._loop.call_later(
-            self._pause(len(data)) * max(1.0, Capture.busy / CROWD), self._resume
+            self._pause(len(data)) * max(1.0, Capture.busy / MANY_PIPES), self._resume
         )
 
     def _pause(self, size: int) -> float:
@@ -164,7 +164,7 @@ class Capture:
         self._loop.add_reader(self._fd, self._read)
 
     def finish(self) -> None:
-        """Take what is left in the pipe, then close it. Called when the process has ended."""
+        """Read what is left in the pipe, then close it. Called when the process has exited."""
         if self._timer:
             self._timer.cancel()
             Capture.busy -= 1

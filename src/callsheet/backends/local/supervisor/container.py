@@ -39,8 +39,8 @@ class ContainerRun:
         """Port by endpoint, as this replica has them."""
         return self.plan.ports | self.own.ports
 
-    def ended(self, *, requested: bool = False) -> Ended:
-        """How its process ended just now."""
+    def last_exit(self, *, requested: bool = False) -> Ended:
+        """How its process ended."""
         code = self.exit_code or 0
         how = self.error or describe_exit(code)
         return Ended(shell_code(code), how, time.monotonic() - self.started, requested=requested)

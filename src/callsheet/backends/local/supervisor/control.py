@@ -1,4 +1,4 @@
-"""The run's control socket: how other terminals ask, scale, restart and stop.
+"""The run's control socket: how other terminals query, scale, restart and stop it.
 
 One JSON object per line each way, on a Unix socket inside a folder that only the run's owner can enter. A client
 sends `{"op": ...}` and gets one answer; after `join` the connection stays open for as long as the member lives.
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from callsheet import contract
-from callsheet.backends.local.supervisor import strays
+from callsheet.backends.local.supervisor import procfs
 from callsheet.backends.local.supervisor.run import RunState
 from callsheet.errors import CallsheetError, RetryError, UserError
 from callsheet.lifecycle.verdict import Verdict
@@ -54,7 +54,7 @@ class ControlServer:
             os.close(folder)
 
     def notify(self) -> None:
-        """The status has changed: answer those who wait for that."""
+        """The status has changed: answer clients that wait for it."""
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -67,13 +67,13 @@ class ControlServer:
                 answer = await self._answer(request, writer)
                 await _send(writer, answer)
                 if request.get("op") == "join" and "error" not in answer:
-                    await self._stay(request, reader)
+                    await self._keep_member(request, reader)
         except ConnectionError:
             pass  # a client that went away
         except (
             ValueError,
             RecursionError,
-        ) as error:  # it does not speak the protocol: its connection is closed
+        ) as error:  # not our protocol: close the connection
             with contextlib.suppress(ConnectionError):
                 await _send(writer, {"error": str(error), "fix": "use one version of Callsheet"})
         finally:
@@ -83,11 +83,14 @@ class ControlServer:
         operation = str(request.get("op"))
         try:
             if operation == "status":
-                return {"version": await self._wait_for_news(request), "status": self._run.status().to_data()}
+                return {
+                    "version": await self._wait_for_change(request),
+                    "status": self._run.status().to_data(),
+                }
             if operation == "join":
                 plan = plan_from_data(request["plan"])
                 who = (request["role"], request["index"])
-                # Our end of the connection ends: the member's terminal takes that as a request to stop.
+                # Closing our end of the connection asks the member's terminal to stop.
                 return {"env": self._run.join(plan, request["generation"], *who, writer.write_eof)}
             if operation not in self._operations:
                 raise UserError(
@@ -96,12 +99,12 @@ class ControlServer:
             return {"result": self._operations[operation](request)}
         except CallsheetError as error:
             return {"error": error.message, "fix": error.fix, "retry": isinstance(error, RetryError)}
-        except Exception as error:  # noqa: BLE001 - a request that breaks us must be answered, and the run goes on
+        except Exception as error:  # noqa: BLE001 - a request that fails must be answered, and the run continues
             traceback.print_exc()
             return {"error": f"the supervisor failed: {error!r}", "fix": "please report this with its log"}
 
-    async def _wait_for_news(self, request: Request) -> int:
-        """Hold the answer back until something has changed since `since`, at most `timeout` seconds."""
+    async def _wait_for_change(self, request: Request) -> int:
+        """Wait until something has changed since `since`, at most `timeout` seconds."""
         if request.get("since") == self._run.version:
             try:
                 async with asyncio.timeout(float(request.get("timeout", 0.0))):
@@ -110,15 +113,15 @@ class ControlServer:
                 pass
         return self._run.version
 
-    async def _stay(self, request: Request, reader: asyncio.StreamReader) -> None:
-        """Keep a member that was started by hand in the address book until its terminal goes away."""
+    async def _keep_member(self, request: Request, reader: asyncio.StreamReader) -> None:
+        """Keep a member that was started by hand in the address book until its terminal disconnects."""
         role, index = request["role"], request["index"]
         try:
             await reader.read()
         finally:
             self._run.leave(role, index)
-            left = strays.carrying(strays.marks(self._run.plan.run, role, index))
-            strays.send(left, signal.SIGTERM)
+            left = procfs.find_processes(procfs.identity(self._run.plan.run, role, index))
+            procfs.send_signal(left, signal.SIGTERM)
 
     def _stop(self, request: Request) -> None:
         reason = request.get("reason") or "stopped by its owner"

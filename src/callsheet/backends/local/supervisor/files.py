@@ -1,7 +1,7 @@
-"""The layout of a run's folder, and writing a file so that a reader never sees half of it.
+"""The layout of a run's folder, and atomic writes.
 
-What people look for stands at the top: `experiment.yaml`, `status.json`, `logs/`. What only Callsheet and the run's own
-processes need is in `.callsheet/`, which nobody but the owner can enter.
+What people look for is at the top: `experiment.yaml`, `status.json`, `logs/`. What only Callsheet and the run's own
+processes need is in `.callsheet/`, which only the owner can enter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Layout:
 
 
 def limit_log(path: str, most: int) -> None:
-    """Let our output begin a new file when this one has grown so long; the one before it is kept."""
+    """Rotate our own output when the file has grown to this size; one older file is kept."""
     with contextlib.suppress(OSError):
         now = os.fstat(2)
         if now.st_size < most or not os.path.samestat(now, os.stat(path)):
@@ -43,7 +43,7 @@ def limit_log(path: str, most: int) -> None:
 
 
 def write_atomically(path: str, text: str) -> bool:
-    """Replace a file as a whole. False when the disk refuses: the old content stays, and the next try may succeed."""
+    """Replace a file atomically. False if that fails: the old content stays, and the next try may succeed."""
     temporary = f"{path}.{os.getpid()}"  # a guard and a client may write the same at the same moment
     try:
         with open(temporary, "w", encoding="utf-8") as file:

@@ -1,7 +1,7 @@
-"""The machine's GPUs, handed out whole and only once, also among runs that know nothing of each other.
+"""Assigns the machine's GPUs, each to one container of one run.
 
-A GPU is taken by binding an abstract Unix socket named after it: the system gives each name to one process of the
-machine and takes it back when that process ends, however it ends.
+A GPU is reserved by binding an abstract Unix socket with its name: the system gives each name to one process of the
+machine, and frees it when that process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ Owner = tuple[str, int, str]
 """Role, index, container."""
 
 
-def claim(name: str) -> socket.socket | None:
-    """Take a machine-wide name; None when another process holds it."""
+def reserve(name: str) -> socket.socket | None:
+    """Reserve a machine-wide name; None if another process has it."""
     holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     if sys.platform != "linux":
         return holder
@@ -30,19 +30,19 @@ def claim(name: str) -> socket.socket | None:
 
 
 class GpuPool:
-    """The devices this run may use, and who has which."""
+    """The devices that this run may use, and which container has which."""
 
     def __init__(self, devices: Iterable[str]) -> None:
         self._free = list(devices)
         self._given: dict[Owner, tuple[str, ...]] = {}
-        self._claims: dict[str, socket.socket] = {}
+        self._reservations: dict[str, socket.socket] = {}
 
     def of(self, role: str, index: int, container: str) -> tuple[str, ...]:
         """The devices of one container."""
         return self._given.get((role, index, container), ())
 
     def assign(self, needed: Mapping[Owner, int]) -> None:
-        """Give every container in `needed` its devices and take back all others; all or nothing."""
+        """Give every container in `needed` its devices and release all others; all or nothing."""
         for owner in [owner for owner in self._given if owner not in needed]:
             self._give_back(owner)
         missing = {owner: count for owner, count in needed.items() if owner not in self._given}
@@ -53,7 +53,7 @@ class GpuPool:
                 for given in missing:
                     self._give_back(given)
                 raise UserError(
-                    f"{owner[0]}/{owner[1]} asks for {count} GPUs and {len(devices)} are free on this machine",
+                    f"{owner[0]}/{owner[1]} needs {count} GPUs, and {len(devices)} are free on this machine",
                     fix="lower limits['nvidia.com/gpu'] or the replicas, or stop the run that holds them: callsheet ps",
                 )
             self._given[owner] = tuple(devices)
@@ -63,9 +63,9 @@ class GpuPool:
         for device in list(self._free):
             if len(taken) == count:
                 break
-            holder = claim(f"gpu/{device}")
+            holder = reserve(f"gpu/{device}")
             if holder:
-                self._claims[device] = holder
+                self._reservations[device] = holder
                 self._free.remove(device)
                 taken.append(device)
         return taken
@@ -75,5 +75,5 @@ class GpuPool:
 
     def _release(self, devices: Iterable[str]) -> None:
         for device in devices:
-            self._claims.pop(device).close()
+            self._reservations.pop(device).close()
             self._free.append(device)

@@ -1,8 +1,8 @@
-"""The guard: a tiny process that outlives the supervisor just long enough to leave nothing behind.
+"""The guard: a tiny process that cleans up if the supervisor is killed.
 
-It waits on a pipe from the supervisor. When the pipe ends without a farewell, the supervisor was killed: the guard
-ends every process of the run, wherever it hides, and writes down that the run has failed. It also inherits the
-sockets that reserve the run's addresses, so that no other run gets them before the last process is gone.
+It waits on a pipe from the supervisor. If the pipe ends without the message of a clean exit, the supervisor was killed:
+the guard ends every process of the run and records that the run has failed. It also inherits the sockets that reserve
+the run's addresses, so that no other run gets them before the last process is gone.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from typing import Any
 
 from callsheet import contract
 from callsheet.backends.local.supervisor.files import write_atomically
-from callsheet.backends.local.supervisor.strays import sweep
+from callsheet.backends.local.supervisor.procfs import end_run
 
-FAREWELL = b"bye"
+CLEAN_EXIT = b"bye"
 LOST = "its supervisor was killed, and then its processes were ended"
 GRACE = 0.8
-"""Seconds that processes have to end by themselves: everything is over within two."""
+"""Seconds from SIGTERM to SIGKILL: everything is over within two."""
 
 
 def main(run: str, status: str, socket: str) -> None:
-    """Wait for the supervisor's end, then clean up after it."""
+    """Wait until the supervisor exits, then clean up if it was killed."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     received = b""
     while chunk := os.read(0, 64):
-        received = (received + chunk)[-len(FAREWELL) :]
-    if received == FAREWELL:
+        received = (received + chunk)[-len(CLEAN_EXIT) :]
+    if received == CLEAN_EXIT:
         return
-    sweep(run, GRACE)
+    end_run(run, GRACE)
     mark_lost(status)
     with contextlib.suppress(OSError):
         os.unlink(socket)
 
 
 def mark_lost(path: str) -> dict[str, Any] | None:
-    """Write into a run's status that it failed because its supervisor is gone; that status, written or not."""
+    """Record in a run's status that it failed because its supervisor is gone; returns that status, even if unwritten."""
     try:
         with open(path, "rb") as file:
             status: dict[str, Any] = json.load(file)

@@ -1,4 +1,4 @@
-"""Which ports have a listener, read from the system's own tables: nobody is connected to, nobody is disturbed."""
+"""Which ports have a listener, read from /proc without connecting to anything."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - compared with, never bound
 
 def listeners() -> dict[tuple[str, int], int]:
     """Every listening TCP socket: (host, port) -> inode."""
-    found: dict[tuple[str, int], int] = {}
+    sockets: dict[tuple[str, int], int] = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             with open(table, encoding="ascii") as file:
@@ -22,10 +22,10 @@ def listeners() -> dict[tuple[str, int], int]:
                     fields = line.split()
                     if fields[3] == _LISTEN:
                         host, _, port = fields[1].partition(":")
-                        found[_host(host), int(port, 16)] = int(fields[9])
+                        sockets[_host(host), int(port, 16)] = int(fields[9])
         except OSError:
             continue
-    return found
+    return sockets
 
 
 def _host(text: str) -> str:
@@ -45,7 +45,7 @@ def is_listening(table: Collection[tuple[str, int]], host: str, port: int) -> bo
 
 
 def can_connect(host: str, port: int) -> bool:
-    """The same question where the system has no tables to read: open a connection."""
+    """The same for systems without /proc: open a connection."""
     try:
         with socket.create_connection((host, port), timeout=0.2):
             return True
@@ -54,7 +54,7 @@ def can_connect(host: str, port: int) -> bool:
 
 
 def holder(inode: int) -> str:
-    """Who holds a socket, as ``name (pid 123)``; empty where the system does not tell."""
+    """Which process has a socket, as ``name (pid 123)``; empty if unknown."""
     wanted = f"socket:[{inode}]"
     for name in os.listdir("/proc"):
         if not name.isdecimal():

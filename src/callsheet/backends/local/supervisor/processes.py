@@ -1,7 +1,7 @@
-"""Starting processes and learning of their end; nothing of a container outlives its first process.
+"""Starts processes and reaps them; nothing of a container outlives its first process.
 
-The supervisor adopts orphans (it is a subreaper), so that a child that forked away, even into a session of its own,
-comes back to it when its parent ends, and is ended like everything else of its container.
+The supervisor is a subreaper: a child that forked away, even into its own session, becomes its child when its parent
+exits, and is killed with the rest of its container.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from callsheet.backends.local.supervisor import strays
+from callsheet.backends.local.supervisor import procfs
 
 OnExit = Callable[[int], None]
 """Called with an exit code, or minus the number of the signal that ended the process."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Python ignores these; a program expects them as the system has them."""
+"""Python ignores these; programs expect the default."""
 _DYING = 5.0
-"""Seconds for which processes that were killed are waited for: one with much memory takes a while to give it back."""
+"""Seconds to wait for killed processes: one with much memory takes a while to exit."""
 
-_found: dict[tuple[str, str], str] = {}
-"""Programs looked up before, by name and PATH."""
+_programs: dict[tuple[str, str], str] = {}
+"""Paths of programs, by name and PATH."""
 
 
 class Processes:
@@ -48,9 +48,9 @@ class Processes:
         env: Mapping[str, str],
         output: int,
         on_exit: OnExit,
-        marks: frozenset[bytes] = frozenset(),
+        identity: frozenset[bytes] = frozenset(),
     ) -> int:
-        """Start a program in a session of its own; its process id. `marks` tell what belongs to its container."""
+        """Start a program in its own session; returns its process id. `identity`: the variables of its container."""
         program = find_program(command[0], env)
         with open(os.devnull, "rb") as null:
             if sys.platform == "linux":
@@ -72,11 +72,11 @@ class Processes:
                 )
                 child.returncode = 0  # reaped here, not by the object
                 pid = child.pid
-        self._running[pid] = (on_exit, marks)
+        self._running[pid] = (on_exit, identity)
         return pid
 
     def register(self, pid: int, on_exit: OnExit) -> None:
-        """Watch over a child that was started in another way."""
+        """Reap a child that was started in another way."""
         self._running[pid] = (on_exit, frozenset())
 
     def _reap(self) -> None:
@@ -88,44 +88,46 @@ class Processes:
             if info is None:
                 return
             pid = info.si_pid
-            on_exit, marks = self._running.pop(pid, (None, frozenset[bytes]()))
+            on_exit, identity = self._running.pop(pid, (None, frozenset[bytes]()))
             if on_exit is not None:
-                _signal_group(pid, signal.SIGKILL)  # before it is reaped: its number cannot be another's yet
+                _signal_group(
+                    pid, signal.SIGKILL
+                )  # before it is reaped: its id cannot belong to another process yet
             os.waitpid(pid, 0)
             if on_exit is None:
                 continue
-            if marks:
-                self.end_orphans(marks)
+            if identity:
+                self.end_orphans(identity)
             on_exit(info.si_status if info.si_code == os.CLD_EXITED else -info.si_status)
 
-    def end_orphans(self, marks: frozenset[bytes]) -> None:
-        """Kill adopted processes that carry `marks`, with all their descendants."""
-        adopted = [pid for pid in strays.children(os.getpid()) if pid not in self._running]
-        ours = [pid for pid in adopted if marks <= strays.environment(pid)]
-        strays.send(strays.tree(ours), signal.SIGKILL)
+    def end_orphans(self, identity: frozenset[bytes]) -> None:
+        """Kill adopted processes with these variables, and all their descendants."""
+        adopted = [pid for pid in procfs.children(os.getpid()) if pid not in self._running]
+        ours = [pid for pid in adopted if identity <= procfs.environment(pid)]
+        procfs.send_signal(procfs.with_descendants(ours), signal.SIGKILL)
 
     def kill(self, pid: int) -> None:
-        """End a process and all its descendants at once."""
-        family = strays.tree([pid])
+        """Kill a process and all its descendants."""
+        family = procfs.with_descendants([pid])
         _signal_group(pid, signal.SIGKILL)
-        strays.send(family, signal.SIGKILL)
+        procfs.send_signal(family, signal.SIGKILL)
 
     def terminate(self, pid: int) -> None:
-        """Ask a process to end, as Kubernetes asks a container: its first process alone."""
-        strays.send([pid], signal.SIGTERM)
+        """Send SIGTERM to a process and not to its children, as Kubernetes does."""
+        procfs.send_signal([pid], signal.SIGTERM)
 
     def end_all(self, run: str) -> None:
-        """Kill whatever is left of a run, adopted processes with a cleared environment included, and see them end."""
+        """Kill whatever is left of a run, even adopted processes with a cleared environment, and wait for them."""
         last = time.monotonic() + _DYING
-        while left := [pid for pid in strays.children(os.getpid()) if self._is_left(pid)]:
-            strays.send(strays.tree(left), signal.SIGKILL)
-            if time.monotonic() > last:  # it hangs in the kernel, and nobody can do more about it
+        while left := [pid for pid in procfs.children(os.getpid()) if self._is_left(pid)]:
+            procfs.send_signal(procfs.with_descendants(left), signal.SIGKILL)
+            if time.monotonic() > last:  # it hangs in the kernel
                 break
-            time.sleep(0.002)  # as long as a process takes to give back what it has
-        strays.sweep(run, 0.0)
+            time.sleep(0.002)  # about as long as a process takes to exit
+        procfs.end_run(run, 0.0)
 
     def _is_left(self, pid: int) -> bool:
-        return pid not in self._running and not strays.is_zombie(pid)
+        return pid not in self._running and not procfs.is_zombie(pid)
 
 
 def _signal_group(pid: int, number: int) -> None:
@@ -134,12 +136,12 @@ def _signal_group(pid: int, number: int) -> None:
 
 
 def find_program(program: str, env: Mapping[str, str]) -> str:
-    """The file that a command means, by the PATH that its process will have."""
+    """The path of a program, looked up on the PATH that its process will have."""
     if "/" in program:
         return program
     path = env.get("PATH", os.defpath)
-    found = _found.get((program, path)) or shutil.which(program, path=path)
-    if found is None:
+    file = _programs.get((program, path)) or shutil.which(program, path=path)
+    if file is None:
         raise FileNotFoundError(2, "No such program on PATH", program)
-    _found[program, path] = found
-    return found
+    _programs[program, path] = file
+    return file

@@ -1,7 +1,7 @@
 """When a container is ready: its probe says so, or its bound ports listen, or it is alive.
 
-Ports are looked up for all containers at once in the system's tables, every few milliseconds just after a start and
-less often later, and not at all when nothing is waiting. A probe goes on after the first yes, as in Kubernetes.
+Ports are looked up for all containers at once in /proc, every few milliseconds just after a start, less often later,
+and never while nothing waits. A probe continues after it has passed, as in Kubernetes.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from callsheet.plan.model import ProbePlan
 
 FASTEST, SLOWEST = 0.02, 0.25
 EAGER_PERIOD = 0.2
-"""Seconds between two questions of a probe until the first yes."""
+"""Seconds between two runs of a probe until it passes."""
 
 
 class PortWatch:
-    """Tells waiting containers when all their ports listen."""
+    """Notifies containers when all their ports listen."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: dict[object, tuple[str, Sequence[int], Callable[[], None]]] = {}
-        """By container: its host, the ports that do not listen yet, whom to tell."""
+        """By container: its host, the ports that do not listen yet, the callback."""
         self._timer: asyncio.TimerHandle | None = None
         self._delay = FASTEST
 
@@ -41,8 +41,8 @@ class PortWatch:
             self._timer.cancel()
         self._timer = self._loop.call_later(self._delay, self._look)
 
-    def silent(self, key: object) -> Sequence[int]:
-        """The ports that did not listen at the last look."""
+    def not_listening(self, key: object) -> Sequence[int]:
+        """The ports that did not listen at the last check."""
         return self._waiting[key][1] if key in self._waiting else ()
 
     def forget(self, key: object) -> None:
@@ -54,13 +54,13 @@ class PortWatch:
         linux = sys.platform == "linux"
         table = listeners() if linux else {}
         for key, (host, ports, on_ready) in list(self._waiting.items()):
-            silent = [
+            closed = [
                 port
                 for port in ports
                 if not (is_listening(table, host, port) if linux else can_connect(host, port))
             ]
-            self._waiting[key] = (host, silent, on_ready)
-            if not silent:
+            self._waiting[key] = (host, closed, on_ready)
+            if not closed:
                 del self._waiting[key]
                 on_ready()
         if self._waiting:
@@ -74,20 +74,20 @@ async def watch_probe(
     env: Mapping[str, str],
     processes: Processes,
     on_answer: Callable[[bool], None],
-    on_no: Callable[[str], None],
+    on_failure: Callable[[str], None],
 ) -> None:
-    """Ask again and again; tell each change from unready to ready and back, and why it is a no."""
+    """Run the probe periodically; report each change of readiness, and why it failed."""
     await asyncio.sleep(probe.initial_delay)
-    ready, yes, no = False, 0, 0
+    ready, passes, failures = False, 0, 0
     while True:
         started = time.monotonic()
-        refusal = await _ask(probe, host, env, processes)
-        on_no(refusal)
-        yes, no = (0, no + 1) if refusal else (yes + 1, 0)
-        if not ready and yes >= probe.successes:
+        failure = await _ask(probe, host, env, processes)
+        on_failure(failure)
+        passes, failures = (0, failures + 1) if failure else (passes + 1, 0)
+        if not ready and passes >= probe.successes:
             ready = True
             on_answer(True)
-        elif ready and no >= probe.failures:
+        elif ready and failures >= probe.failures:
             ready = False
             on_answer(False)
         period = probe.period if ready else min(probe.period, EAGER_PERIOD)
@@ -95,7 +95,7 @@ async def watch_probe(
 
 
 async def _ask(probe: ProbePlan, host: str, env: Mapping[str, str], processes: Processes) -> str:
-    """Why the answer is no; empty for a yes."""
+    """Why the probe failed; empty if it passed."""
     try:
         async with asyncio.timeout(probe.timeout):
             if probe.kind == "exec":
@@ -107,7 +107,7 @@ async def _ask(probe: ProbePlan, host: str, env: Mapping[str, str], processes: P
         return f"nothing listens on port {probe.port}"
     except OSError as error:
         return error.strerror or str(error)
-    except ValueError as error:  # an answer that is no HTTP
+    except ValueError as error:  # not HTTP
         return str(error)
 
 

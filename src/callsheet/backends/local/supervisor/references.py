@@ -1,7 +1,7 @@
-"""Secrets and ConfigMaps on a laptop: a folder with one file per key, read when a container starts.
+"""Secrets and ConfigMaps on a laptop: folders with one file per key, read when a container starts.
 
-``.callsheet/secrets/NAME/KEY`` and ``.callsheet/configmaps/NAME/KEY`` below the working directory. The values live in
-the processes' environment alone; no plan, status or log holds them.
+``.callsheet/secrets/NAME/KEY`` and ``.callsheet/configmaps/NAME/KEY`` below the working directory. The values are
+only in the environment of processes, never in a plan, status or log.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def folder(workdir: str, source: str, name: str) -> str:
 
 
 def resolve_references(refs: Iterable[EnvRef], workdir: str) -> dict[str, str]:
-    """The variables behind references; optional ones may be missing."""
+    """The values of referenced variables; optional ones may be missing."""
     env: dict[str, str] = {}
     for ref in refs:
         base = folder(workdir, ref.source, ref.name)

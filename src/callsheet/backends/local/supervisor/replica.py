@@ -12,7 +12,7 @@ import time
 from typing import Literal, Protocol
 
 from callsheet import contract
-from callsheet.backends.local.supervisor import strays
+from callsheet.backends.local.supervisor import procfs
 from callsheet.backends.local.supervisor.capture import Capture, LogFile
 from callsheet.backends.local.supervisor.container import ContainerRun
 from callsheet.backends.local.supervisor.processes import Processes
@@ -36,7 +36,7 @@ class Host(Protocol):
         """Where a container's output goes."""
 
     def changed(self) -> None:
-        """Something that the status shows has changed."""
+        """The status has changed."""
 
     def budget_left(self) -> int | None:
         """Restarts after failures that the run may still use; None when unlimited."""
@@ -46,7 +46,7 @@ class Host(Protocol):
 
 
 class ReplicaRun:
-    """One member of a role, for as long as the run wants it."""
+    """One replica of a role, as long as the run wants it."""
 
     def __init__(self, host: Host, role: RolePlan, plan: Replica) -> None:
         self.host = host
@@ -61,7 +61,7 @@ class ReplicaRun:
         self.gpus: tuple[str, ...] = ()
         self.goal: Literal["run", "restart", "stop"] = "run"
         self.leaving = False
-        """Scaled away: it is forgotten once it has ended."""
+        """Scaled away: it is dropped once it has ended."""
         self._retry: asyncio.TimerHandle | None = None
         self.containers = [
             ContainerRun(
@@ -81,12 +81,12 @@ class ReplicaRun:
         return self.containers[0]
 
     @property
-    def over(self) -> bool:
+    def ended(self) -> bool:
         """Whether nothing of it runs and nothing will be started."""
         return self.phase in ("Succeeded", "Failed", "Stopped")
 
     def replan(self, role: RolePlan, plan: Replica) -> None:
-        """Take up a plan of another size: it holds from the next start. One on its way out is wanted again."""
+        """Use a new plan from the next start on. A replica that is being scaled away is wanted again."""
         self.role, self.plan = role, plan
         for container, shared, own in zip(self.containers, role.containers, plan.containers, strict=True):
             container.plan, container.own = shared, own
@@ -101,7 +101,7 @@ class ReplicaRun:
         self.started, self.started_wall = time.monotonic(), time.time()
         for container in (*self.containers[1:], self.main):
             self._start_container(container)
-        self._settle()
+        self._update_phase()
 
     def _start_container(self, container: ContainerRun) -> None:
         container.cancel_timers()
@@ -118,8 +118,8 @@ class ReplicaRun:
                 container.own.command,
                 env,
                 capture.write_end,
-                lambda code: self._ended(container, code),
-                self._marks(container),
+                lambda code: self._on_exit(container, code),
+                self._identity(container),
             )
         except OSError as error:
             what = error.filename if isinstance(error.filename, str) else container.own.command[0]
@@ -127,21 +127,21 @@ class ReplicaRun:
             container.error += f": {what}" if what != container.own.command[0] else ""
             container.log.write(f"callsheet: {container.error}\n".encode())
             container.timers.append(
-                self.host.loop.call_later(0, lambda: self._ended(container, contract.EXIT_CANNOT_START))
+                self.host.loop.call_later(0, lambda: self._on_exit(container, contract.EXIT_CANNOT_START))
             )
             return
         finally:
             capture.started()
         self._watch_readiness(container, env)
 
-    def _marks(self, container: ContainerRun) -> frozenset[bytes]:
+    def _identity(self, container: ContainerRun) -> frozenset[bytes]:
         run = container.plan.env[contract.RUN]
-        return strays.marks(run, self.role.name, self.plan.index, container.plan.name)
+        return procfs.identity(run, self.role.name, self.plan.index, container.plan.name)
 
     def _watch_readiness(self, container: ContainerRun, env: dict[str, str]) -> None:
         def answer(ready: bool) -> None:
             container.ready = ready
-            self._settle()
+            self._update_phase()
 
         def refused(why: str) -> None:
             container.probe_failure = why
@@ -158,8 +158,8 @@ class ReplicaRun:
         else:
             container.ready = True
 
-    def _settle(self) -> None:
-        """Bring phase and reason in line with the containers."""
+    def _update_phase(self) -> None:
+        """Derive the phase from the containers."""
         if self.phase in ("Starting", "Running"):
             self.phase = "Running" if all(c.ready for c in self.containers) else "Starting"
         self.host.changed()
@@ -173,14 +173,14 @@ class ReplicaRun:
                 if container.plan.probe:
                     why = f": {container.probe_failure}" if container.probe_failure else ""
                     return f"{which}its readiness probe has not passed yet {waited}{why}"
-                silent = self.host.ports.silent(container)
+                silent = self.host.ports.not_listening(container)
                 ports = ", ".join(
                     f"{port} ({name})" for name, port in container.ports.items() if port in silent
                 )
                 return f"{which}not listening yet on {self.plan.host} port {ports} {waited}"
         return ""
 
-    def _ended(self, container: ContainerRun, code: int) -> None:
+    def _on_exit(self, container: ContainerRun, code: int) -> None:
         container.cancel_timers()
         self.host.ports.forget(container)
         container.pid, container.ready, container.exit_code = 0, False, code
@@ -191,33 +191,33 @@ class ReplicaRun:
             self.phase = "Stopping"
             self._end_processes(kill=False)
         elif self.phase != "Stopping":
-            self._restart_beside(container)
+            self._restart_sidecar(container)
             return
         if not any(c.pid for c in self.containers):
-            self._over()
+            self._on_all_exited()
         self.host.changed()
 
-    def _restart_beside(self, container: ContainerRun) -> None:
+    def _restart_sidecar(self, container: ContainerRun) -> None:
         """One of the others ended while the main one runs: it alone is restarted."""
         container.restarts += 1
-        again = after_sidecar_exit(container.ended(), container.tally)
+        again = after_sidecar_exit(container.last_exit(), container.tally)
         container.tally = again.tally
         self.reason = f"{container.plan.name} ended ({again.why}) and will be restarted in {again.delay:g} s"
-        timer = self.host.loop.call_later(again.delay, lambda: self._start_again_beside(container))
+        timer = self.host.loop.call_later(again.delay, lambda: self._start_sidecar(container))
         container.timers.append(timer)
-        self._settle()
+        self._update_phase()
 
-    def _start_again_beside(self, container: ContainerRun) -> None:
+    def _start_sidecar(self, container: ContainerRun) -> None:
         self.reason = ""
         self._start_container(container)
-        self._settle()
+        self._update_phase()
 
     def stop(self, goal: Literal["restart", "stop"], *, kill: bool = False) -> None:
-        """End it: SIGTERM, the grace period, SIGKILL; at once with `kill`. What then happens is the goal's."""
-        if self.over:
+        """Stop it: SIGTERM, the grace period, SIGKILL; with `kill`, SIGKILL immediately. `goal`: what to do afterwards."""
+        if self.ended:
             if goal == "restart":
                 self.goal = "run"
-                self._again()
+                self._start_again()
             return
         self.goal = goal if self.goal != "stop" else "stop"
         if self._retry:
@@ -226,7 +226,7 @@ class ReplicaRun:
         self.phase = "Stopping"
         self._end_processes(kill=kill)
         if not any(c.pid for c in self.containers):
-            self._over()
+            self._on_all_exited()
         self.host.changed()
 
     def _end_processes(self, *, kill: bool) -> None:
@@ -241,21 +241,21 @@ class ReplicaRun:
                 timer = self.host.loop.call_later(self.role.grace, processes.kill, container.pid)
                 container.timers.append(timer)
 
-    def _over(self) -> None:
+    def _on_all_exited(self) -> None:
         """All its processes are gone: decide what comes next."""
         if self.goal == "stop":
             self.phase, self.reason = "Stopped", ""
         else:
             requested, self.goal = self.goal == "restart", "run"
             self._decide(requested=requested)
-        if self.over:
+        if self.ended:
             for container in self.containers:
                 container.log.close()
 
     def _decide(self, *, requested: bool) -> None:
         rules = RestartRules(self.role.policy, self.role.limit)
         decision = after_exit(
-            self.main.ended(requested=requested), rules, self.tally, self.host.budget_left()
+            self.main.last_exit(requested=requested), rules, self.tally, self.host.budget_left()
         )
         if isinstance(decision, Finished):
             self.phase, self.reason = "Succeeded", ""
@@ -265,18 +265,18 @@ class ReplicaRun:
             self.host.spend(decision.tally.failures - self.tally.failures)
             self.tally = decision.tally
             if decision.delay == 0:
-                self._again()
+                self._start_again()
                 return
             self.phase = "Pending"
             self.reason = f"{decision.why}; restarts in {decision.delay:g} s"
-            self._retry = self.host.loop.call_later(decision.delay, self._again)
+            self._retry = self.host.loop.call_later(decision.delay, self._start_again)
 
-    def _again(self) -> None:
+    def _start_again(self) -> None:
         self.attempt += 1
         self.start()
 
     def status(self) -> ReplicaStatus:
-        """What a person sees of it."""
+        """Its status for people."""
         alive = any(c.pid for c in self.containers)
         return ReplicaStatus(
             role=self.role.name,

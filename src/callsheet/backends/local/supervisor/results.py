@@ -1,7 +1,7 @@
-"""Keeps a copy of the run's folder in its storage in a cloud, by a child process that may be killed at any time.
+"""Copies the run's folder to its cloud storage, in a child process that may be killed at any time.
 
-The child needs packages and a network, of which the supervisor must not depend. What could not be copied is said in
-the run's warnings; the folder itself is complete in any case.
+The child needs packages and a network, which the supervisor must not depend on. The run's warnings say what could not
+be copied; the folder itself is always complete.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from callsheet.backends.local.supervisor.processes import Processes
 
 REMOTE = ("s3", "gs", "az")
 RESTARTS = 10
-"""How often the child is started again before its work is given up."""
+"""How often the child is restarted before the copy is given up."""
 PAUSE = 0.5
 
 
 def is_remote(url: str) -> bool:
-    """Whether results go somewhere else than to a folder."""
+    """Whether results go to a cloud."""
     return urlsplit(url).scheme in REMOTE
 
 
@@ -41,16 +41,16 @@ class Results:
         self._loop = asyncio.get_running_loop()
         self._child: subprocess.Popen[bytes] | None = None
         self._starts = 0
-        self._word = ""
-        """What the child was told to do and has not done."""
+        self._command = ""
+        """The command that the child has not completed yet."""
         self._answer: asyncio.Future[None] | None = None
-        self._heard = b""
+        self._buffer = b""
 
     def start(self) -> None:
-        """Begin to copy."""
+        """Start copying."""
         env = {name: value for name, value in os.environ.items() if not name.startswith(contract.PREFIX)}
         self._starts += 1
-        self._heard = b""
+        self._buffer = b""
         self._child = subprocess.Popen(
             [sys.executable, "-m", "callsheet.store.mirror", self._folder, self.url],
             stdin=subprocess.PIPE,
@@ -61,28 +61,28 @@ class Results:
         assert self._child.stdout
         os.set_blocking(self._child.stdout.fileno(), False)
         self._loop.add_reader(self._child.stdout.fileno(), self._read, self._child)
-        self._processes.register(self._child.pid, self._ended)
-        if self._word:
+        self._processes.register(self._child.pid, self._on_exit)
+        if self._command:
             self._send()
 
     async def finish(self) -> None:
-        """Copy all that there is; what is not copied by then is lost there."""
-        await self._ask("finish")
+        """Copy everything that is there."""
+        await self._run("finish")
 
-    async def last(self) -> None:
-        """Copy the last status, and end."""
-        await self._ask("last")
+    async def copy_last_status(self) -> None:
+        """Copy the final status, and exit."""
+        await self._run("last")
 
     def abandon(self) -> None:
-        """Copy no more: somebody does not want to wait."""
-        self._give_up("it was not waited for")
+        """Stop copying: somebody does not want to wait."""
+        self._give_up("the run was stopped before the copy was complete")
         if self._child:
             self._processes.kill(self._child.pid)
 
-    async def _ask(self, word: str) -> None:
+    async def _run(self, command: str) -> None:
         if self._starts > RESTARTS:
             return
-        self._word = word
+        self._command = command
         self._answer = self._loop.create_future()
         if self._child:
             self._send()
@@ -92,10 +92,10 @@ class Results:
         assert self._child
         assert self._child.stdin
         try:
-            self._child.stdin.write(f"{self._word}\n".encode())
+            self._child.stdin.write(f"{self._command}\n".encode())
             self._child.stdin.flush()
         except BrokenPipeError:
-            return  # it has ended, which is heard of in a moment
+            return  # it has exited, which we learn in a moment
 
     def _read(self, child: subprocess.Popen[bytes]) -> None:
         assert child.stdout
@@ -103,21 +103,21 @@ class Results:
         if not data:
             self._loop.remove_reader(child.stdout.fileno())
             return
-        *lines, self._heard = (self._heard + data).split(b"\n")
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
-            told = json.loads(line)
-            if told["problem"] != self.problem:
-                self.problem = told["problem"]
+            message = json.loads(line)
+            if message["problem"] != self.problem:
+                self.problem = message["problem"]
                 self._on_change()
-            if told["answer"]:
+            if message["answer"]:
                 self._done()
 
     def _done(self) -> None:
-        self._word = ""
+        self._command = ""
         if self._answer and not self._answer.done():
             self._answer.set_result(None)
 
-    def _ended(self, code: int) -> None:
+    def _on_exit(self, code: int) -> None:
         child, self._child = self._child, None
         if child:
             child.returncode = code
@@ -129,7 +129,7 @@ class Results:
         if code == 0 or self._starts > RESTARTS:
             self._done()
         elif self._starts == RESTARTS:
-            self._give_up("what copies it ended again and again; see .callsheet/supervisor.log")
+            self._give_up("the process that copies it keeps failing; see .callsheet/supervisor.log")
         else:
             self._loop.call_later(PAUSE, self.start)
 

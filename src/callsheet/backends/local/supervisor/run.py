@@ -36,7 +36,7 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Somebody who joined by hand."""
+    """A replica that somebody started by hand."""
 
     host: str
     ask_to_leave: Callable[[], None]
@@ -59,15 +59,15 @@ class RunState:
         self.joined: dict[Key, Member] = {}
         self.waits_for_members = True
         self.sizes: dict[str, int] = {}
-        """How many replicas each role should have, members that joined by hand aside."""
+        """How many replicas each role should have, without members that joined by hand."""
         self.outcome: Verdict | None = None
-        """How the run will have ended, once its last process is gone."""
+        """How the run ends, once its last process has exited."""
         self.finished = 0.0
-        self.on_over: Callable[[], None] = self.finish
-        """Called once when the last process is gone; whoever sets it calls `finish` afterwards."""
+        self.on_all_ended: Callable[[], None] = self.finish
+        """Called once when the last process has exited; whoever sets it calls `finish` afterwards."""
         self.results: Results | None = None
         """The copy of the run's folder, when its storage is in a cloud."""
-        self._over = False
+        self._all_exited = False
         self.restarts = 0
         self._on_change = on_change
         self._started = time.monotonic()
@@ -82,7 +82,7 @@ class RunState:
     def start(self) -> None:
         """Start every replica of the plan."""
         wanted = self._wanted(self.plan)
-        self._claim_gpus(wanted)
+        self._assign_gpus(wanted)
         self._set_sizes(wanted)
         for role, replica in wanted.values():
             self._add(role, replica)
@@ -95,7 +95,7 @@ class RunState:
             (role.name, replica.index): (role, replica) for role in plan.roles for replica in role.replicas
         }
 
-    def _claim_gpus(self, wanted: Mapping[Key, tuple[RolePlan, Replica]]) -> None:
+    def _assign_gpus(self, wanted: Mapping[Key, tuple[RolePlan, Replica]]) -> None:
         needed = {
             (*key, container.name): container.gpus
             for key, (role, _) in wanted.items()
@@ -109,12 +109,12 @@ class RunState:
         replica.start()
 
     def apply(self, plan: Plan, generation: int) -> None:
-        """Take up a plan of another size: start what is new, stop what is no longer wanted."""
+        """Apply a plan with other sizes: start new replicas, stop those that are no longer wanted."""
         self._must_be_current(generation)
         wanted = self._wanted(plan)
         for member in self.joined:
             wanted.pop(member, None)
-        self._claim_gpus(wanted)
+        self._assign_gpus(wanted)
         self.generation += 1
         self.plan, self.address_book = plan, plan.address_book
         self._set_sizes(wanted)
@@ -122,7 +122,7 @@ class RunState:
             if key not in wanted:
                 leaving.leaving = True
                 leaving.stop("stop")
-        self._drop_those_who_left()
+        self._drop_removed()
         for key, (role, replica) in wanted.items():
             current = self.replicas.get(key)
             if current is None:
@@ -136,14 +136,14 @@ class RunState:
         for role, _ in wanted:
             self.sizes[role] += 1
 
-    def _drop_those_who_left(self) -> None:
-        for key in [key for key, replica in self.replicas.items() if replica.leaving and replica.over]:
+    def _drop_removed(self) -> None:
+        for key in [key for key, replica in self.replicas.items() if replica.leaving and replica.ended]:
             del self.replicas[key]
 
     def join(
         self, plan: Plan, generation: int, role: str, index: int, ask_to_leave: Callable[[], None]
     ) -> dict[str, str]:
-        """Take up a plan that holds one more member, which somebody starts by hand; the member's environment."""
+        """Apply a plan with one more member, which somebody starts by hand; returns its environment."""
         self._must_be_current(generation)
         planned = plan.role(role)
         member = planned.replicas[-1]
@@ -156,7 +156,7 @@ class RunState:
         return env
 
     def leave(self, role: str, index: int) -> None:
-        """A member that was started by hand is gone."""
+        """A member that was started by hand has left."""
         if self.joined.pop((role, index), None) is not None:
             self.generation += 1
             self.address_book = without_member(self.address_book, role, index)
@@ -180,11 +180,11 @@ class RunState:
         for member in self.joined.values():
             member.ask_to_leave()
         patience = 0.0 if kill else max((self.plan.role(role).grace for role, _ in self.joined), default=0.0)
-        self.loop.call_later(patience, self._wait_no_longer)
+        self.loop.call_later(patience, self._stop_waiting_for_members)
         self.changed()
 
-    def _wait_no_longer(self) -> None:
-        """Members that joined by hand had their grace period; the end does not wait for them any more."""
+    def _stop_waiting_for_members(self) -> None:
+        """The grace period of members that joined by hand is over."""
         self.waits_for_members = False
         self.changed()
 
@@ -197,7 +197,7 @@ class RunState:
         self.restarts += restarts
 
     def changed(self) -> None:
-        """Look again at where the run stands, once, after the current event."""
+        """Evaluate the run's state once, after the current event."""
         self.version += 1
         self._on_change()
         if not self._evaluating:
@@ -206,7 +206,7 @@ class RunState:
 
     def _evaluate(self) -> None:
         self._evaluating = False
-        self._drop_those_who_left()
+        self._drop_removed()
         if self.outcome is None and (outcome := self._verdict()):
             self.stop(outcome)
         members_left = not self.joined or not self.waits_for_members
@@ -214,17 +214,17 @@ class RunState:
             self.outcome
             and not self.finished
             and members_left
-            and all(r.over for r in self.replicas.values())
+            and all(r.ended for r in self.replicas.values())
         ):
             self._end()
 
     def _end(self) -> None:
-        """The last process is gone; the run has ended when its results are where they should be."""
-        if not self._over:
-            self._over = True
+        """The last process has exited; the run ends when its results are copied."""
+        if not self._all_exited:
+            self._all_exited = True
             self.processes.end_all(self.plan.run)
             self.gpus.assign({})
-            self.on_over()
+            self.on_all_ended()
 
     def finish(self) -> None:
         """The run has ended."""
@@ -246,7 +246,7 @@ class RunState:
 
     @property
     def phase(self) -> Phase:
-        """Where the run stands."""
+        """The run's phase."""
         if self.outcome:
             return self.outcome.phase if self.finished else "Stopping"
         self._was_running = self._was_running or all_started(
@@ -255,7 +255,7 @@ class RunState:
         return "Running" if self._was_running else "Starting"
 
     def environment(self, replica: ReplicaRun, container: ContainerRun) -> dict[str, str]:
-        """All variables of a container: the user's own, those behind references, the plan's, in rising order."""
+        """All variables of a container. The plan's win over those from references, which win over the user's own."""
         shared = next(
             c for c in self.plan.role(replica.role.name).containers if c.name == container.plan.name
         )
@@ -272,7 +272,7 @@ class RunState:
         return os.path.join(self.folder, "logs", role, str(index), f"{container}.log")
 
     def status(self, *, ended: bool = False) -> Status:
-        """The run at this moment; with `ended`, as it will be when its last words have been written."""
+        """The run's status; with `ended`, as it will be when everything is written."""
         replicas = [replica.status() for replica in self.replicas.values()]
         replicas += [
             ReplicaStatus(
@@ -285,7 +285,7 @@ class RunState:
             counted.wanted = self.sizes[counted.name] + sum(role == counted.name for role, _ in self.joined)
         phase = self.outcome.phase if ended and self.outcome else self.phase
         reason = self.outcome.reason if self.outcome else ""
-        if self._over and self.results and phase not in FINISHED:
+        if self._all_exited and self.results and phase not in FINISHED:
             reason += f"; its logs are being copied to {self.results.url}"
         return Status(
             experiment=self.plan.experiment,
@@ -329,7 +329,7 @@ class RunState:
         return copy + full[:10] + dropped[:10]
 
     def describe(self, replica: ReplicaRun) -> dict[str, Any]:
-        """What `exec` needs to stand beside a replica."""
+        """What `exec` needs: environment and folder of each container."""
         return {
             container.plan.name: {"env": self.environment(replica, container), "cwd": self.plan.workdir}
             for container in replica.containers

@@ -1,7 +1,7 @@
-"""Finding a run's processes by what they carry in their environment.
+"""Finds a run's processes in /proc, by their environment, and signals them.
 
-A process that forked away, changed its session or lost its parent still holds the run's id in its environment;
-that is how it is found. Linux only: elsewhere nothing is found, and process groups must do.
+A process that forked away, changed its session or lost its parent still has the run's id in its environment. Linux
+only: elsewhere nothing is found, and process groups must do.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ def environment(pid: int) -> frozenset[bytes]:
         return frozenset()
 
 
-def marks(run: str, role: str = "", index: int | None = None, container: str = "") -> frozenset[bytes]:
-    """The variables that tell a process of this run, replica or container."""
+def identity(run: str, role: str = "", index: int | None = None, container: str = "") -> frozenset[bytes]:
+    """The variables that identify the processes of a run, a replica or a container."""
     pairs = {contract.RUN: run, contract.ROLE: role, contract.CONTAINER: container}
     if index is not None:
         pairs[contract.INDEX] = str(index)
     return frozenset(f"{name}={value}".encode() for name, value in pairs.items() if value)
 
 
-def carrying(wanted: frozenset[bytes]) -> list[int]:
-    """Every process of the caller's user whose environment holds all of `wanted`, except the caller.
+def find_processes(wanted: frozenset[bytes]) -> list[int]:
+    """Every process of the caller's user whose environment has all of `wanted`, except the caller.
 
-    Root can read everybody's environment, and anybody can put our marks into theirs: another user's processes would
-    keep a run from ending for as long as there is one.
+    Root can read everybody's environment, and anybody can set our variables in theirs: another user's process could
+    otherwise keep a run from ending.
     """
     try:
         names = os.listdir("/proc")
@@ -72,26 +72,26 @@ def is_zombie(pid: int) -> bool:
 
 def children(pid: int) -> list[int]:
     """Direct children of a process."""
-    found: list[int] = []
+    pids: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
-                found += map(int, file.read().split())
+                pids += map(int, file.read().split())
     except OSError:
         pass
-    return found
+    return pids
 
 
-def tree(roots: Iterable[int]) -> list[int]:
+def with_descendants(roots: Iterable[int]) -> list[int]:
     """The processes and all their descendants, parents first."""
-    found = list(roots)
-    for pid in found:
-        found += children(pid)
-    return found
+    pids = list(roots)
+    for pid in pids:
+        pids += children(pid)
+    return pids
 
 
-def send(pids: Iterable[int], number: int) -> None:
-    """Signal each process that is still there."""
+def send_signal(pids: Iterable[int], number: int) -> None:
+    """Signal every process that still exists."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -99,18 +99,18 @@ def send(pids: Iterable[int], number: int) -> None:
             continue
 
 
-def sweep(run: str, grace: float) -> int:
-    """End every process of a run: SIGTERM, then SIGKILL after `grace` seconds. How many there were."""
-    wanted = marks(run)
+def end_run(run: str, grace: float) -> int:
+    """End every process of a run: SIGTERM, then SIGKILL after `grace` seconds. Returns how many there were."""
+    wanted = identity(run)
     seen: set[int] = set()
     last = time.monotonic() + grace
     number = signal.SIGTERM
-    while found := carrying(wanted):
+    while alive := find_processes(wanted):
         if number == signal.SIGKILL:
-            send(found, number)
+            send_signal(alive, number)
         else:
-            send(set(found) - seen, number)
-        seen.update(found)
+            send_signal(set(alive) - seen, number)
+        seen.update(alive)
         if time.monotonic() >= last:
             number = signal.SIGKILL
         time.sleep(0.02)  # polls /proc: nothing tells when a process that is no child of ours has ended
