@@ -1,17 +1,17 @@
-"""The data plane beside its peers: the same rollouts, weights, replay and requests, in the same minutes, as ratios.
+"""The data plane compared with its peers: the same rollouts, weights, replay and requests, measured in turns.
 
     python benchmarks/dataplane.py [--install] [--rounds 3] [--seconds 3] [--only WORD] [--soak SECONDS]
 
-Each comparison runs peer and ours in turns and compares medians. Peers that are not installed are left out;
-`--install` installs them into environments of their own, outside the tree (Ray and Reverb take some gigabytes).
-The bare ring and the bare shared memory look at counters all the time: they are the limit, not something to use.
+Each comparison alternates between the peer and ours and compares medians. Peers that are not installed are skipped;
+`--install` installs them into separate environments outside the tree (Ray and Reverb take some gigabytes). The bare ring
+and the bare shared memory busy-wait on counters: they are an upper limit, not something to use.
 """
 
 from __future__ import annotations
 
 import sys
 
-from comparing import HERE, Goal, Row, arguments, compare_all, run
+from comparison import HERE, Goal, Row, arguments, compare_all, run
 
 OURS = "dataplane_ours.py"
 
@@ -36,7 +36,7 @@ def trajectories(
 
 
 def rows(seconds: str) -> list[Row]:
-    """What the data plane must show."""
+    """The comparisons and their goals."""
     found = [
         trajectories(
             f"same host, 1.05 MB, {n} writer{'s' * (n > 1)}",
@@ -63,14 +63,14 @@ def rows(seconds: str) -> list[Row]:
             (OURS, "weights", "60"),
             {"shared memory": ("", "weights.py", "60")},
             "ms",
-            (Goal("shared memory", 1.8, most=True),),
+            (Goal("shared memory", 1.8, at_most=True),),
         ),
         Row(
             "publish() p99 with 128 readers, us",
             (OURS, "publish", "128", "300"),
             {"1 reader": ("ours", OURS, "publish", "1", "300")},
             "p99_us",
-            (Goal("1 reader", 1.5, most=True),),
+            (Goal("1 reader", 1.5, at_most=True),),
         ),
     ]
     found += [

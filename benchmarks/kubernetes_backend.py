@@ -1,4 +1,4 @@
-"""The Kubernetes backend beside kubectl, on a real cluster: starting, scaling, logs; and rendering alone.
+"""The Kubernetes backend compared with kubectl on a real cluster: starting, scaling, logs; and rendering.
 
     python benchmarks/kubernetes_backend.py            # starts a cluster of two nodes with tools/cluster (as root)
     python benchmarks/kubernetes_backend.py --kubeconfig FILE --image IMAGE --kubectl kubectl

@@ -1,22 +1,22 @@
-"""Learning beside its peers: the same environments, in the same minutes, as ratios.
+"""Learning compared with other libraries: the same environments, measured in turns.
 
     python benchmarks/learning.py [--install] [--rounds 3] [--only WORD]
 
-Peer and ours run in turns, each round with another seed, and medians are compared. One rule for all: a training is
-over when the last 20 episodes, played while exploring, have the mean return that is wanted. Peers that are not
-installed are left out; `--install` installs them into environments of their own, outside the tree.
+Both run in turns, each round with another seed, and medians are compared. For all, training is done when the last 20
+episodes, played while exploring, reach the mean return. Peers that are not installed are skipped; `--install` installs them
+into separate environments outside the tree.
 """
 
 from __future__ import annotations
 
-from comparing import Goal, Row, arguments, compare_all
+from comparison import Goal, Row, arguments, compare_all
 
 OURS = "learning_ours.py"
 SEED = "{round}"
 
 
 def rows() -> list[Row]:
-    """What learning must show."""
+    """The comparisons and their goals."""
     ours = (OURS, "cartpole", SEED)
     sb3 = ("sb3", "sb3_cartpole.py", SEED)
     cheetah = (OURS, "halfcheetah", SEED)
@@ -28,14 +28,14 @@ def rows() -> list[Row]:
             ours,
             {"SB3": sb3, "RLlib": rllib},
             "train_s",
-            (Goal("SB3", 1 / 3, most=True),),
+            (Goal("SB3", 1 / 3, at_most=True),),
         ),
         Row(
             "CartPole-v1 to 475, seconds of the whole command",
             ours,
             {"SB3": sb3, "RLlib": rllib},
             "whole_s",
-            (Goal("RLlib", 1 / 3, most=True),),
+            (Goal("RLlib", 1 / 3, at_most=True),),
         ),
         Row(
             "CartPole-v1, steps/s while learning",
@@ -43,7 +43,7 @@ def rows() -> list[Row]:
             {"SB3": sb3, "Sample Factory": ("sample-factory", "sample_factory_cartpole.py", SEED)},
             "steps_per_s",
             (Goal("Sample Factory", 1),),
-            least=20_000,
+            minimum=20_000,
         ),
         Row(
             "Pong, random actions delivered to a reader, steps/s",

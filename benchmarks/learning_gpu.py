@@ -1,9 +1,9 @@
-"""IMPALA on Pong with a GPU: frames per second while learning, beside the same actors with nobody who learns.
+"""IMPALA on Pong with a GPU: frames per second while learning, compared with the same actors without a learner.
 
     python benchmarks/learning_gpu.py [--actors 14] [--seconds 60]
 
-Both parts run the actors of `callsheet train`, with the same policy on their processors. Without learning, their rollouts
-are read and dropped. A frame is a quarter of a step: games repeat each action four times.
+Both parts run the actors of `callsheet train` with the same policy on their CPUs. Without learning, rollouts are read and
+dropped. A step is four frames, because games repeat each action four times.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import time
 from pathlib import Path
 
 FRAMES = 4
-WARM = 15.0
-"""Seconds that do not count: libraries are loaded, games begin."""
+WARMUP = 15.0
+"""Seconds that are not measured, while libraries load and games start."""
 
 
 def settings() -> list[str]:
-    """What differs from the defaults: larger batches, which a GPU is made for."""
+    """Larger batches than the defaults, for a GPU."""
     wanted = {"environments": 32, "rollout": 20, "batch": 4, "ahead": 2}
     return [word for name, value in wanted.items() for word in ("--set", f"{name}={value}")]
 
@@ -73,7 +73,7 @@ def sampling(actors: int, seconds: float) -> float:
                 for n in range(actors)
             ]
             try:
-                end = time.monotonic() + WARM
+                end = time.monotonic() + WARMUP
                 while time.monotonic() < end:
                     reader.read(1)
                 begun, steps = time.monotonic(), 0
@@ -107,7 +107,7 @@ def learning(actors: int, seconds: float) -> tuple[float, float, dict[str, float
 
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "callsheet", "train", "impala", "--env", "ALE/Pong-v5"]
-        command += ["--actors", str(actors), "--stop-seconds", str(WARM + seconds), "--evaluate-every", "0"]
+        command += ["--actors", str(actors), "--stop-seconds", str(WARMUP + seconds), "--evaluate-every", "0"]
         command += ["--learner-cpus", "1", *settings()]
         watching = threading.Thread(target=watch)
         watching.start()
@@ -117,10 +117,10 @@ def learning(actors: int, seconds: float) -> tuple[float, float, dict[str, float
         if done.returncode:
             raise RuntimeError(done.stdout[-3000:] + done.stderr[-3000:])
         curve = next(Path(folder).glob("runs/*/*/metrics/curve.jsonl")).read_text().splitlines()
-    points = [point for point in map(json.loads, curve) if "updates" in point and point["elapsed"] > WARM]
+    points = [point for point in map(json.loads, curve) if "updates" in point and point["elapsed"] > WARMUP]
     first, last = points[0], points[-1]
     speed = (last["steps"] - first["steps"]) / (last["elapsed"] - first["elapsed"])
-    return speed, statistics.mean(busy[int(2 * WARM) :]), last
+    return speed, statistics.mean(busy[int(2 * WARMUP) :]), last
 
 
 def main() -> None:

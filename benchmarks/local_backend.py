@@ -1,4 +1,4 @@
-"""The local backend beside a plain loop of processes: time, memory, logs, planning and `--help`.
+"""The local backend compared with a plain loop of processes: time, memory, logs, planning and `--help`.
 
     python benchmarks/local_backend.py [--replicas 200] [--rounds 5]
 
@@ -29,13 +29,13 @@ NO_OP = ["sleep", "1000"]
 
 
 def experiment(replicas: int, command: list[str]) -> Experiment:
-    """One role of so many replicas."""
+    """One role with this many replicas."""
     role = {"name": "actor", "replicas": replicas, "command": command}
     return Experiment.model_validate({"metadata": {"name": "bench"}, "spec": {"roles": [role]}})
 
 
 def popen_loop(replicas: int) -> tuple[float, float]:
-    """Seconds to start and to stop so many processes by hand."""
+    """Seconds to start and to stop this many processes without a supervisor."""
     begun = time.perf_counter()
     with tempfile.TemporaryFile() as output:
         children = [
@@ -53,7 +53,7 @@ def popen_loop(replicas: int) -> tuple[float, float]:
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory that a process holds."""
+    """Resident memory of a process in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -1,9 +1,9 @@
-"""What metrics cost: an update, an import, a scrape, a line, beside prometheus-client on the same machine.
+"""What metrics cost (updates, imports, scrapes, lines), compared with prometheus-client.
 
     python benchmarks/metrics.py [--rounds 7]
 
 An update's time is the best of its rounds; a scrape's is the median of all scrapes. Imports are measured in fresh
-processes with compiled files at hand. Updates and imports are processor time, scrapes are time on the clock.
+processes with compiled files. Updates and imports are CPU time, scrapes are wall time.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from typing import Any
 
 import prometheus_client
 
-from callsheet.metrics import Exporter, ExportTargets, Registry, instruments, wellknown
-from callsheet.metrics import prometheus as exposition
+from callsheet.metrics import Exporter, ExportTargets, Registry, instruments, prometheus, wellknown
 from callsheet.metrics.json_lines import LineMaker
 from callsheet.metrics.targets import Identity
 from callsheet.metrics.tensorboard import crc32c
@@ -33,14 +32,14 @@ COUNT = 200_000
 
 
 def nanoseconds(update: Callable[..., Any], *arguments: Any, rounds: int) -> float:
-    """Best time of one call, the loop's own time taken off."""
+    """Best time of one call, without the loop's own time."""
     names = {
         "update": update,
         "a": arguments[0] if arguments else None,
         "b": arguments[-1] if arguments else None,
     }
     call = ("update()", "update(a)", "update(a, b)")[len(arguments)]
-    # Processor time: what others do on the machine then counts less.
+    # CPU time is less affected by other processes.
     times = timeit.repeat(call, timer=time.thread_time, globals=names, number=COUNT, repeat=rounds)
     empty = timeit.repeat("pass", timer=time.thread_time, globals=names, number=COUNT, repeat=rounds)
     return (min(times) - min(empty)) / COUNT * 1e9
@@ -137,7 +136,7 @@ def exports(rounds: int) -> None:
     print(f"export of {len(readings)} instruments, all well-known ones")
     for name, work in (
         ("snapshot", registry.snapshot),
-        ("page of text", lambda: exposition.text(readings, Identity())),
+        ("page of text", lambda: prometheus.text(readings, Identity())),
         ("line of JSON", lambda: json.dumps(maker.make(readings, now=time.time(), clock=time.monotonic()))),
     ):
         print(f"  {name:<34}{min(timeit.repeat(work, number=20, repeat=rounds)) / 20 * 1e3:>8.2f} ms")

@@ -1,4 +1,4 @@
-"""The store beside what it stands on: 100 MB to a folder and to an S3 server, in turns, as ratios.
+"""The store compared with what it builds on: 100 MB to a folder and to an S3 server, in turns.
 
     python benchmarks/store.py [--megabytes 100] [--rounds 5]
 

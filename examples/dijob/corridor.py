@@ -1,4 +1,4 @@
-"""What the three programs share: the task to learn, and the way to the learner that DI's variables describe."""
+"""What the three programs share: the task, and how to reach the learner by DI's variables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 
 PORT = 22270
 LENGTH = 20
-LONGEST = 120
+MAX_STEPS = 120
 LEFT, RIGHT = 0, 1
 
 Table = list[list[float]]
@@ -33,16 +33,16 @@ def nodes() -> list[str]:
     return os.environ["DI_NODES"].split(",")
 
 
-def play(table: Table, explore: float, dice: random.Random) -> list[Step]:
+def play(table: Table, explore: float, rng: random.Random) -> list[Step]:
     """Walk down a slippery corridor once. Every step costs a little; the far end pays 1."""
     steps: list[Step] = []
     place = 0
-    while place < LENGTH and len(steps) < LONGEST:
+    while place < LENGTH and len(steps) < MAX_STEPS:
         values = table[place]
         best = LEFT if values[LEFT] > values[RIGHT] else RIGHT
-        if values[LEFT] == values[RIGHT] or dice.random() < explore:
-            best = dice.choice([LEFT, RIGHT])
-        moved = place + (1 if best == RIGHT else -1) if dice.random() < 0.9 else place
+        if values[LEFT] == values[RIGHT] or rng.random() < explore:
+            best = rng.choice([LEFT, RIGHT])
+        moved = place + (1 if best == RIGHT else -1) if rng.random() < 0.9 else place
         moved = max(moved, 0)
         steps.append((place, best, 1.0 if moved == LENGTH else -0.01, moved))
         place = moved
@@ -50,26 +50,26 @@ def play(table: Table, explore: float, dice: random.Random) -> list[Step]:
 
 
 class Stop:
-    """Whether SIGTERM has come. An exception from the signal itself could get lost inside a destructor."""
+    """Whether SIGTERM has arrived. An exception raised by the handler could get lost in a destructor."""
 
     def __init__(self) -> None:
-        self.wanted = False
-        signal.signal(signal.SIGTERM, self._want)
+        self.requested = False
+        signal.signal(signal.SIGTERM, self._request)
 
-    def _want(self, *_: Any) -> None:
-        self.wanted = True
+    def _request(self, *_: Any) -> None:
+        self.requested = True
 
 
-def ask_learner(message: dict[str, Any], stop: Stop, patience: float = 60.0) -> dict[str, Any]:
-    """Send a message to the learner and return its answer; try again while it is away."""
+def ask_learner(message: dict[str, Any], stop: Stop, timeout: float = 60.0) -> dict[str, Any]:
+    """Send a message to the learner and return its answer; retry while it is unavailable."""
     host = os.environ["DI_LEARNER_NODES"].split(",")[0]
     body = json.dumps(message | {"rank": rank()}).encode()
-    limit = time.monotonic() + patience
-    while not stop.wanted:
+    limit = time.monotonic() + timeout
+    while not stop.requested:
         try:
             with urlopen(Request(f"http://{host}:{PORT}/", data=body), timeout=10) as answer:
-                found: dict[str, Any] = json.load(answer)
-                return found
+                reply: dict[str, Any] = json.load(answer)
+                return reply
         except (URLError, ConnectionError, TimeoutError) as error:
             if time.monotonic() > limit:
                 raise SystemExit(f"no answer from the learner at {host}:{PORT}: {error}") from None

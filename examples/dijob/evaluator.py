@@ -10,16 +10,16 @@ from corridor import Stop, ask_learner, play, rank
 
 
 def main() -> None:
-    """Evaluate until the learner says that it is over."""
+    """Evaluate until the learner is done."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--episodes", type=int, default=20, help="how many walks make one evaluation")
+    parser.add_argument("--episodes", type=int, default=20, help="episodes per evaluation")
     episodes = parser.parse_args().episodes
     stop = Stop()
-    dice = random.Random(rank())
+    rng = random.Random(rank())
     answer = ask_learner({}, stop)
     rounds = 0
     while not answer["done"]:
-        returns = [sum(step[2] for step in play(answer["table"], 0.0, dice)) for _ in range(episodes)]
+        returns = [sum(step[2] for step in play(answer["table"], 0.0, rng)) for _ in range(episodes)]
         answer = ask_learner({"score": sum(returns) / episodes}, stop)
         rounds += 1
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Learns the corridor from what the collectors send, and ends when the evaluator is content."""
+"""Learns the corridor from what the collectors send, and ends when the evaluation is good enough."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Learner:
                 print(f"return {self.score:.2f} after {sum(self.episodes.values())} episodes")
             return {"table": self.table, "done": self.score >= self.goal}
 
-    def note_told(self, receiver: int) -> None:
-        """Somebody knows that it is over; when everybody does, it is."""
+    def mark_notified(self, receiver: int) -> None:
+        """Remember who knows that training is done; finish when everyone does."""
         with self.lock:
             self.notified.add(receiver)
             if len(self.notified) == len(nodes()) - 1:
@@ -53,7 +53,7 @@ class Learner:
 
 
 def main() -> None:
-    """Serve until everyone knows that it is over."""
+    """Serve until everyone knows that training is done."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--goal", type=float, default=0.7, help="end when the evaluator reports this return")
     learner = Learner(parser.parse_args().goal)
@@ -69,7 +69,7 @@ def main() -> None:
             self.end_headers()
             self.wfile.write(body)
             if answer["done"]:
-                learner.note_told(message["rank"])
+                learner.mark_notified(message["rank"])
 
         def log_message(self, *_: Any) -> None:
             """Every message is too much for a log."""
@@ -77,18 +77,18 @@ def main() -> None:
     server = listen(Handler)
     print(f"{os.environ['DI_JOB_ID']}: learner {rank()} of {len(nodes())} listens")
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    # Python runs the handler of a signal in this thread alone, and only while it is awake.
-    while not stop.wanted and not learner.finished.wait(0.1):
+    # Python handles signals only in this thread, and only while it is awake.
+    while not stop.requested and not learner.finished.wait(0.1):
         pass
     server.shutdown()
     each = ", ".join(f"{count} from rank {sender}" for sender, count in sorted(learner.episodes.items()))
-    print(f"{'stopped' if stop.wanted else 'done'} at return {learner.score:.2f} with episodes: {each}")
-    if stop.wanted and not learner.finished.is_set():
+    print(f"{'stopped' if stop.requested else 'done'} at return {learner.score:.2f} with episodes: {each}")
+    if stop.requested and not learner.finished.is_set():
         sys.exit(143)
 
 
 def listen(handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
-    """Listen at this process's own host, whose name may take a moment to be known in a cluster."""
+    """Listen on this process's own host. In a cluster its name may take a moment to resolve."""
     limit = time.monotonic() + 30
     while True:
         try:

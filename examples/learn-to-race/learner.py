@@ -81,17 +81,17 @@ def main() -> None:
 
     learner = Learner(results_folder(), options.episodes)
 
-    class Door(socketserver.StreamRequestHandler):
+    class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             for line in self.rfile:
                 self.wfile.write(json.dumps(learner.answer(json.loads(line))).encode() + b"\n")
 
     socketserver.ThreadingTCPServer.allow_reuse_address = True
     socketserver.ThreadingTCPServer.daemon_threads = True
-    with socketserver.ThreadingTCPServer(address(options.bind), Door) as server:
+    with socketserver.ThreadingTCPServer(address(options.bind), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         while not learner.done.wait(0.2):
-            pass  # wakes up now and then, so that a signal is noticed whichever thread it reached
+            pass  # wake up regularly to handle signals
         server.shutdown()
     print(
         f"learned from {learner.seen} episodes: best {learner.best:g} of 100, steering {learner.gain:.2f}",

@@ -1,6 +1,6 @@
 """A small simulator: a car on a straight track that must reach the end without leaving the road.
 
-It speaks over a socket as a big one would: {"reset": seed} and {"steer": x} are answered with what the car sees.
+Like a real one, it listens on a socket: it answers {"reset": seed} and {"steer": x} with what the car sees.
 """
 
 from __future__ import annotations

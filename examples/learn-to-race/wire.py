@@ -1,4 +1,4 @@
-"""How the three programs talk: one JSON object per line over TCP, and patience with a peer that is not up yet."""
+"""How the three programs communicate: one JSON object per line over TCP, with retries until the peer is up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def address(text: str) -> tuple[str, int]:
 
 
 class Connection:
-    """Asks a peer and gets an answer; connects again when the peer went away and came back."""
+    """Sends requests to a peer, and reconnects if the peer restarts."""
 
     def __init__(self, peer: str, patience: float = 60.0) -> None:
         self.peer = peer

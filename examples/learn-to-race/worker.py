@@ -1,4 +1,4 @@
-"""A worker: races in the simulator beside it with the newest policy and sends each episode to the learner."""
+"""A worker: races in its own simulator with the newest policy, and sends each episode to the learner."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
     learner, sim = Connection(options.learner), Connection(options.sim)
-    chance = random.Random(options.seed)
+    rng = random.Random(options.seed)
     policy = learner.ask({"hello": options.seed})
     while not policy["enough"]:
-        gain = policy["gain"] + chance.gauss(0.0, 0.2)  # exploration
-        reward = race(sim, gain, chance.randrange(1 << 30))
+        gain = policy["gain"] + rng.gauss(0.0, 0.2)  # exploration
+        reward = race(sim, gain, rng.randrange(1 << 30))
         policy = learner.ask({"gain": gain, "reward": reward, "policy": policy["version"]})
     print("the learner has enough", flush=True)
 

@@ -1,6 +1,6 @@
 """Asks every process of the experiment who it is, at its stable address.
 
-Beside a replica (`callsheet exec`) the address book is in the environment; by hand, name the file or the
+With `callsheet exec`, the address file is in the environment; by hand, name the file or the
 addresses: ``python jump.py localhost:9991 localhost:9992``.
 """
 
@@ -14,16 +14,16 @@ import web
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("address", nargs="*", metavar="HOST:PORT", help="ask these alone")
-    parser.add_argument("--addresses", metavar="FILE", help="the run's address book")
+    parser.add_argument("address", nargs="*", metavar="HOST:PORT", help="ask only these")
+    parser.add_argument("--addresses", metavar="FILE", help="the run's address file")
     options = parser.parse_args()
-    book = {"": options.address} if options.address else web.addresses(options.addresses)
-    if not book:
+    by_endpoint = {"": options.address} if options.address else web.addresses(options.addresses)
+    if not by_endpoint:
         sys.exit("no addresses: pass some, or a run's address file with --addresses FILE")
 
     silent = 0
-    for endpoint, found in sorted(book.items()):
-        for index, address in enumerate(found):
+    for endpoint, addresses in sorted(by_endpoint.items()):
+        for index, address in enumerate(addresses):
             name = f"{endpoint}/{index}" if endpoint else "-"
             try:
                 print(f"{name:10} {address:22} {web.ask(address)}")

@@ -1,4 +1,4 @@
-"""What the programs of this example share: say who you are, answer over HTTP, find the others."""
+"""What the programs of this example share: identity, HTTP, and addresses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 
 def identity(container: str) -> str:
-    """Who this process is; by hand, without Callsheet, a role and an index are made up."""
+    """Who this process is, with defaults when it runs without Callsheet."""
     role = os.environ.get("CALLSHEET_ROLE", "by-hand")
     index = os.environ.get("CALLSHEET_INDEX", "0")
     return f"container={os.environ.get('CALLSHEET_CONTAINER', container)} role={role} index={index}"
@@ -50,7 +50,7 @@ def serve(bind: str, answer: Callable[[], str]) -> None:
 
 
 class Unreachable(Exception):
-    """Somebody did not answer."""
+    """A process did not answer."""
 
 
 def ask(address: str) -> str:
@@ -67,9 +67,9 @@ def ask(address: str) -> str:
         raise Unreachable(f"no answer from http://{address}: {getattr(error, 'reason', error)}") from None
 
 
-def addresses(book: str | None = None) -> dict[str, list[str]]:
+def addresses(file_path: str | None = None) -> dict[str, list[str]]:
     """The addresses behind each endpoint, in index order. The file is kept current while roles change size."""
-    path = book or os.environ.get("CALLSHEET_ADDRESSES")
+    path = file_path or os.environ.get("CALLSHEET_ADDRESSES")
     if not path:
         return {}
     with open(path) as file:

@@ -21,7 +21,7 @@ TRIES = 15
 
 
 def connect(context: zmq.Context, service: str) -> zmq.Socket:
-    """A socket for requests to one of the learner's services. Relaxed: it may ask again when no answer came."""
+    """A socket for requests to one of the learner's services. Relaxed: it may repeat a request that got no answer."""
     socket = context.socket(zmq.REQ)
     socket.setsockopt(zmq.REQ_RELAXED, 1)
     socket.setsockopt(zmq.REQ_CORRELATE, 1)
@@ -31,7 +31,7 @@ def connect(context: zmq.Context, service: str) -> zmq.Socket:
 
 
 def ask(socket: zmq.Socket, message: object) -> dict:
-    """The learner's answer; it is asked again when it is slow, and given up on after a while."""
+    """Ask the learner; retry if it is slow, and give up after a while."""
     for _ in range(TRIES):
         socket.send_json(message)
         if socket.poll(ANSWER_MILLISECONDS):
@@ -40,9 +40,9 @@ def ask(socket: zmq.Socket, message: object) -> dict:
     sys.exit(f"no answer from the learner for {TRIES * ANSWER_MILLISECONDS // 1000} s; giving up")
 
 
-def episode(goal: list[float], numbers: list[float], chance: random.Random) -> dict:
+def episode(goal: list[float], numbers: list[float], rng: random.Random) -> dict:
     """Try a variation of the policy. The toy environment pays more the closer the numbers are to its goal."""
-    noise = [chance.gauss(0, NOISE) for _ in numbers]
+    noise = [rng.gauss(0, NOISE) for _ in numbers]
     tried = [number + change for number, change in zip(numbers, noise, strict=True)]
     return {"noise": noise, "return": -sum((g - t) ** 2 for g, t in zip(goal, tried, strict=True))}
 
@@ -52,16 +52,16 @@ def main() -> None:
     parser.add_argument("--env", required=True, help="name of the toy environment; it decides the goal")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    chance = random.Random(options.env)
+    rng = random.Random(options.env)
     with (
         zmq.Context() as context,
         connect(context, "REPLAY_SERVER") as replay,
         connect(context, "PARAMETER_SERVER") as parameters,
     ):
         policy = ask(parameters, "parameters")
-        goal = [chance.uniform(-1, 1) for _ in policy["numbers"]]
+        goal = [rng.uniform(-1, 1) for _ in policy["numbers"]]
         while not policy["done"]:
-            ask(replay, [episode(goal, policy["numbers"], chance) for _ in range(EPISODES)])
+            ask(replay, [episode(goal, policy["numbers"], rng) for _ in range(EPISODES)])
             policy = ask(parameters, "parameters")
     print(f"done at version {policy['version']}", flush=True)
 

@@ -1,7 +1,7 @@
 """The learner of the Symphony example: takes experience in, hands parameters out, shows its progress.
 
 The "policy" is one number per joint. An agent reports how well perturbed numbers did; the learner moves its own
-numbers towards those that did better than average (an evolution strategy), so the return visibly rises.
+numbers toward those that did better than average (an evolution strategy), so the return visibly rises.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEARNING_RATE = 0.2
 
 
 class Policy:
-    """The parameters and how they came about."""
+    """The parameters and their history."""
 
     def __init__(self) -> None:
         self.numbers = [0.0] * JOINTS
@@ -34,10 +34,10 @@ class Policy:
         average = sum(returns) / len(returns)
         spread = (sum((r - average) ** 2 for r in returns) / len(returns)) ** 0.5 or 1.0
         for joint in range(JOINTS):
-            slope = sum((e["return"] - average) * e["noise"][joint] for e in episodes) / (
+            gradient = sum((e["return"] - average) * e["noise"][joint] for e in episodes) / (
                 len(episodes) * spread
             )
-            self.numbers[joint] += LEARNING_RATE * slope
+            self.numbers[joint] += LEARNING_RATE * gradient
         self.version += 1
         self.returns.append(average)
 
@@ -71,7 +71,7 @@ def show_progress(policy: Policy) -> None:
 
 
 def serve(policy: Policy, replay: zmq.Socket, parameters: zmq.Socket, updates: int) -> None:
-    """Answer both endpoints until enough was learned and the agent has heard that it is over."""
+    """Answer both endpoints until training is done and the agent knows it."""
     poller = zmq.Poller()
     poller.register(replay, zmq.POLLIN)
     poller.register(parameters, zmq.POLLIN)

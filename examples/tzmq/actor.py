@@ -1,7 +1,7 @@
 """A toy actor: sends trajectories to the learner and receives the version of the model.
 
 It copes with a learner that is not there yet, dies, or comes back: a request that gets no answer in time is sent
-again on a new connection. When the learner stays away for longer than --patience, the actor says so and ends.
+again on a new connection. If the learner does not answer within --patience, the actor reports it and exits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Connection:
             socket.connect(f"tcp://{self.address}")
         except zmq.ZMQError as error:
             socket.close()
-            sys.exit(f"--lrn_addr {self.address!r} is no address to connect to, HOST:PORT is: {error}")
+            sys.exit(f"--lrn_addr {self.address!r} is not a HOST:PORT address: {error}")
         return socket
 
     def ask(self, message: dict) -> dict:

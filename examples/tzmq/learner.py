@@ -34,7 +34,7 @@ class Learner:
         return self.collected >= self.steps
 
     def answer(self, message: dict) -> dict:
-        """Count a trajectory, unless it was counted before, and tell the model's version."""
+        """Count a trajectory, once, and answer with the model's version."""
         sender, sequence = message["sender"], message["sequence"]
         if not self.done and sequence > self.last_sequence.get(sender, -1):
             self.last_sequence[sender] = sequence
@@ -55,7 +55,7 @@ class Learner:
 
 
 def serve(learner: Learner, socket: zmq.Socket) -> None:
-    """Answer until enough is collected, then a moment longer, so that every actor hears that it is over."""
+    """Answer until enough is collected, then a moment longer, so that every actor learns that it is done."""
     farewell = None
     while farewell is None or (
         time.monotonic() < farewell and learner.notified != set(learner.last_sequence)
@@ -67,7 +67,7 @@ def serve(learner: Learner, socket: zmq.Socket) -> None:
 
 
 def read(socket: zmq.Socket) -> dict:
-    """The next message; one that is no trajectory is answered in words, and the next one is read."""
+    """The next trajectory. Other messages are answered with an error."""
     while True:
         try:
             message = json.loads(socket.recv())

@@ -184,7 +184,7 @@ def test_an_address_that_is_none_is_told_in_a_sentence(hands: Terminals) -> None
     actor = hands.type("actor.py", "--lrn_addr", "bogus")
 
     assert actor.ends() == 1
-    assert actor.printed.startswith("--lrn_addr 'bogus' is no address to connect to")
+    assert actor.printed.startswith("--lrn_addr 'bogus' is not a HOST:PORT address")
     assert actor.printed.count("\n") == 1
 
 
