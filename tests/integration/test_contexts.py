@@ -80,7 +80,7 @@ def test_closing_twice_is_closing_once_and_hurts_nobody_else(
 def test_a_signal_after_the_end_does_not_write_into_somebody_elses_file() -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     context = Context(plaintext=True)
-    context.stop.on_signal()
+    context.stop.install_handlers()
     thread = threading.Thread(target=context.close)  # only the main thread can give signals back
     thread.start()
     thread.join()

@@ -179,7 +179,7 @@ def test_a_wait_ends_when_the_process_should_stop(server: ParameterServer, ctx: 
 def test_versions_only_grow(server: ParameterServer) -> None:
     server.publish(5, arrays(5))
     for version in (5, 4):
-        with pytest.raises(UserError, match=f"version {version} is not newer than 5, which is published"):
+        with pytest.raises(UserError, match=f"version {version} is not newer than the published version 5"):
             server.publish(version, arrays(version))
     with pytest.raises(UserError, match="version is -1"):
         server.publish(-1, arrays(1))

@@ -193,7 +193,7 @@ def test_a_table_that_needs_more_memory_than_there_is_refuses_its_first_writer_a
     with serving("memory", [Table(items=10**9), Table("small", items=10)]) as shard:
         with (
             client("memory", shard.address) as actor,
-            pytest.raises(Refused, match=r"would take 1,000,000,000,000 bytes .* bytes of memory"),
+            pytest.raises(Refused, match=r"needs 1,000,000,000,000 bytes .* bytes of memory"),
         ):
             actor.insert({"row": np.zeros(1000, np.uint8)}, timeout=10)
         with client("memory", shard.address, table="small", batch=1) as replay:
@@ -229,10 +229,10 @@ def test_a_priority_that_is_none_is_refused_at_once(priority: float) -> None:
         serving("memory", Table()) as shard,
         client("memory", shard.address, batch=1) as replay,
     ):
-        with pytest.raises(UserError, match="cannot be a priority"):
+        with pytest.raises(UserError, match="is not a valid priority"):
             replay.insert(item(1), priority)
         replay.insert(item(1))
-        with pytest.raises(UserError, match="cannot be a priority"):
+        with pytest.raises(UserError, match="is not a valid priority"):
             replay.update(replay.sample(10).keys, [priority])
 
 

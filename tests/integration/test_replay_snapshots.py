@@ -197,7 +197,7 @@ def test_without_snapshots_a_full_writer_waits_and_says_why(
         serving("memory", Table(), storage=str(tmp_path), snapshot_every=OFTEN) as shard,
         client("memory", shard.address, durable=True, keep=200_000) as actor,
     ):
-        with pytest.raises(TimedOut, match="bytes are kept until"):
+        with pytest.raises(TimedOut, match="bytes wait for the reader"):
             actor.insert_many(many(0, 3000), timeout=3)
         actor.close(0.0)
 

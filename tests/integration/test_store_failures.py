@@ -47,7 +47,7 @@ def test_a_bucket_that_is_not_there_is_named(s3: S3Server) -> None:
         error = failure(verb)
         assert isinstance(error, NoBucket)
         assert error.message == f"there is no s3://no-such-bucket at {s3.endpoint}"
-        assert "make it first" in error.fix
+        assert "create it first" in error.fix
 
 
 @pytest.mark.parametrize(("who", "secret"), [("user", "wrong"), ("nobody", SECRET)])
@@ -69,7 +69,7 @@ def test_a_reader_may_not_write(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -
     store = s3_store()
     error = failure(lambda: store.put("a", b""))
     assert isinstance(error, Denied)
-    assert f"may not do this with {store.url}/a" in error.message
+    assert f"do not allow this for {store.url}/a" in error.message
     assert store.list() == []
 
 

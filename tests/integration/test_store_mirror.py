@@ -168,7 +168,7 @@ def test_a_copy_is_tried_again_only_where_that_may_help(
     (folder / "run").mkdir()
     (folder / "run" / "status.json").write_text("{}")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "reader")
-    assert "may not do this" in retry_for(Mirror(folder / "run", open_store(place())).copy_all, 600.0)
+    assert "not allow this" in retry_for(Mirror(folder / "run", open_store(place())).copy_all, 600.0)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     assert "cannot be reached" in retry_for(
         Mirror(folder / "run", open_store(place(), patience=0.5)).copy_all, 1.0
@@ -218,7 +218,7 @@ def test_a_right_to_write_is_needed_and_said_before_anything_starts(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "reader")
     with pytest.raises(InvalidExperiment) as caught:
         backend("local").start(hello(place()), base=folder, detach=True)
-    assert "may not do this" in caught.value.problems[0].message
+    assert "not allow this" in caught.value.problems[0].message
 
 
 def test_a_server_that_is_not_there_is_worth_another_try(

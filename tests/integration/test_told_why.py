@@ -126,12 +126,12 @@ def test_batches_of_a_policy_that_no_message_takes_are_refused_at_once() -> None
 def test_an_item_that_no_message_takes_is_refused_before_it_is_sent(kind: str) -> None:
     with context(kind) as ctx, TrajectoryWriter(ctx, "replay") as writer:
         with pytest.raises(
-            UserError, match="has 1,073,741,888 bytes, and a message takes 1,073,741,824"
+            UserError, match="has 1,073,741,888 bytes, but a message holds at most 1,073,741,824"
         ) as told:
             writer.write({"x": HUGE}, timeout=5)
         assert told.value.fix
     with serving(kind, Table(items=10)) as shard, client(kind, shard.address) as replay:
-        with pytest.raises(UserError, match="a message takes 1,073,741,824"):
+        with pytest.raises(UserError, match="a message holds at most 1,073,741,824"):
             replay.insert({"x": HUGE}, timeout=5)
         assert shard.is_alive()
 

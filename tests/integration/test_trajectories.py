@@ -143,7 +143,7 @@ def test_what_came_before_a_timeout_is_part_of_the_next_read(carrier: str, newer
 
     with reading(carrier) as reader, writing(carrier, reader.address, work):
         while reader.pending < 5:
-            with pytest.raises(TimedOut, match="of 8 items came in time"):
+            with pytest.raises(TimedOut, match="of 8 items arrived in time"):
                 reader.read(8, timeout=0.05)
         assert reader.cursor() == {}, "what was not returned was not read"
         small = reader.read(2, timeout=5)  # another size: the items are the same
@@ -261,7 +261,7 @@ def test_a_refused_rollout_takes_neither_the_place_nor_the_number_of_the_next(
 def test_arrays_other_than_agreed_are_refused_by_the_writer() -> None:
     def work(writer: TrajectoryWriter) -> None:
         writer.write(item(0))
-        with pytest.raises(UserError, match=r"obs: float64\[4, 2, 3\] is not as agreed"):
+        with pytest.raises(UserError, match=r"obs: float64\[4, 2, 3\] does not match the schema"):
             writer.write({**item(1), "obs": item(1)["obs"].astype("f8")})
         with pytest.raises(UserError, match="'action' is missing"):
             writer.write({"obs": item(1)["obs"]})
@@ -431,7 +431,7 @@ def test_items_that_nobody_takes_are_counted_when_the_writer_closes(caplog: pyte
             reader.read(1, timeout=10)
             gone.set()
             writer.join(10)
-    assert "t: 3 items were dropped, the reader did not take them" in caplog.text
+    assert "t: 3 items were dropped because the reader did not take them" in caplog.text
 
 
 @pytest.mark.parametrize(

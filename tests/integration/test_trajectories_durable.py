@@ -113,7 +113,7 @@ def test_a_writer_waits_when_it_may_not_keep_more(kind: str) -> None:
     def work(writer: TrajectoryWriter) -> None:
         for number in range(16):
             writer.write({"x": np.full(1 << 14, number, "i4")}, timeout=10)
-        with pytest.raises(TimedOut, match="are kept until the reader makes them durable"):
+        with pytest.raises(TimedOut, match="wait for the reader to make them durable"):
             writer.write({"x": np.full(1 << 14, 16, "i4")}, timeout=0.3)
         assert 0 < writer.counts()["kept"] <= 1 << 20
         waiting.set()
@@ -180,5 +180,5 @@ def test_an_item_that_is_larger_than_what_may_be_kept_is_refused() -> None:
 
 
 def test_durable_and_spread_exclude_each_other() -> None:
-    with pytest.raises(UserError, match="spread=True goes with neither"):
+    with pytest.raises(UserError, match="spread=True cannot be combined"):
         TrajectoryWriter(context("memory"), "t", spread=True, durable=True)

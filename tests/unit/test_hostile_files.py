@@ -94,7 +94,7 @@ def test_a_manifest_with_values_that_cannot_be_is_bad_though_its_hash_is_right(
 def test_a_manifest_of_nothing_but_depth_is_bad(tmp_path: Path) -> None:
     (tmp_path / "manifests").mkdir()
     (tmp_path / manifest.key(1)).write_text(DEEP)
-    with pytest.raises(BadSet, match="no manifest"):
+    with pytest.raises(BadSet, match="not a manifest"):
         manifest.read(open_store(f"file://{tmp_path}"), 1)
 
 

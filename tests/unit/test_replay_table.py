@@ -225,5 +225,5 @@ def test_lengths_that_differ_are_refused_with_the_way_out() -> None:
 
 @pytest.mark.parametrize("name", [KEY, PROBABILITY, "replay.priority"])
 def test_the_names_that_travel_with_items_are_taken(name: str) -> None:
-    with pytest.raises(UserError, match="cannot be called"):
+    with pytest.raises(UserError, match="is a reserved array name"):
         LiveTable(Table()).allocate(Schema.of({name: np.zeros(1)}))

@@ -100,7 +100,7 @@ def test_a_damaged_policy_names_the_way_out(tmp_path: Path) -> None:
     damaged = bytearray(part.read_bytes())
     damaged[-1] ^= 1
     part.write_bytes(damaged)
-    with pytest.raises(UserError, match="is not what was written") as error:
+    with pytest.raises(UserError, match="is damaged") as error:
         load_policy(str(tmp_path))
     assert "checkpoint='newest'" in error.value.fix
 

@@ -90,7 +90,7 @@ def test_a_damaged_checkpoint_is_told_loudly_and_the_one_before_it_is_used(
         assert again.session.resume()
     assert (again.session.steps, again.calls) == (200, 2)
     assert "'step-000000000500'" in caplog.text
-    assert "is not what was written" in caplog.text
+    assert "is damaged" in caplog.text
     assert "using the one before it" in caplog.text
 
 

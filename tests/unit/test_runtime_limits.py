@@ -173,7 +173,7 @@ def test_keys_that_no_sample_had_are_refused(ctx: Context, keys: Any) -> None:
 
 
 def test_more_than_the_machine_can_keep_is_refused(ctx: Context) -> None:
-    with pytest.raises(UserError, match=r"keep is 1,152,921,504,606,846,976 bytes"):
+    with pytest.raises(UserError, match=r"keep=1,152,921,504,606,846,976 bytes"):
         TrajectoryWriter(ctx, "e", durable=True, keep=1 << 60)
 
 

@@ -58,9 +58,9 @@ def test_plain_numbers_and_lists_are_taken_when_their_type_fits() -> None:
     slots = packer.views(memory)
     packer.put(slots, 0, {"flag": False, "steps": [3, 4]})
     assert list(slots[1][0][0]) == [3, 4]
-    with pytest.raises(UserError, match=r"steps: float64\[2\] is not as agreed"):
+    with pytest.raises(UserError, match=r"steps: float64\[2\] does not match the schema"):
         packer.put(slots, 0, {"flag": False, "steps": [3.0, 4.0]})
-    with pytest.raises(UserError, match=r"steps: int64\[3\] is not as agreed"):
+    with pytest.raises(UserError, match=r"steps: int64\[3\] does not match the schema"):
         packer.put(slots, 0, {"flag": False, "steps": [3, 4, 5]})
 
 

@@ -1,6 +1,6 @@
-"""The library inside a role: who am I, where are my peers, and how do we feed each other.
+"""The library used inside a role: who am I, where are my peers, and how do we exchange data.
 
-Names are loaded when first used: a program that only writes trajectories does not wait for the replay.
+Names are imported on first use: a program that only writes trajectories does not load the replay.
 """
 
 from __future__ import annotations

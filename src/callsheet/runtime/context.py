@@ -1,4 +1,4 @@
-"""Who this process is and where its peers are: read from the contract, or given by hand to try a program out."""
+"""Who this process is and where its peers are: read from the environment, or passed in to try a program by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from callsheet import contract
 from callsheet.errors import UserError
@@ -27,8 +27,21 @@ log = logging.getLogger("callsheet.runtime")
 
 
 def new_incarnation() -> int:
-    """A number for one life of a process or a server: later ones are larger, as far as clocks agree."""
+    """A number for one incarnation of a process or server; later ones are larger, as far as clocks agree."""
     return (time.time_ns() // 1000 << 10 | random.getrandbits(10)) & ((1 << 63) - 1)
+
+
+class Closeable:
+    """Something to use as a context manager: leaving the block calls `close`."""
+
+    def close(self) -> None:
+        """Release what it holds."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Context:
@@ -59,7 +72,7 @@ class Context:
         if keys is None and not plaintext:
             raise UserError(
                 "there is no key to encrypt with",
-                fix="pass keys=Keys.load(folder), or plaintext=True where nobody listens in",
+                fix="pass keys=Keys.load(folder), or plaintext=True on a network you trust",
             )
         self.experiment = experiment
         self.run = run
@@ -69,12 +82,12 @@ class Context:
         self.replicas = limits.integer("replicas", replicas, 1)
         self.attempt = limits.integer("attempt", attempt, 0)
         self.storage = storage
-        """Where results go, as a URL; empty when the experiment has no storage."""
+        """Where to write results, as a URL; empty if the experiment has no storage."""
         self.keys = None if plaintext else keys
         self.memory = memory
-        """Whether peers on the same machine may exchange memory."""
+        """Whether peers on the same machine may share memory."""
         self.incarnation = new_incarnation()
-        """Different for each start of a process, and larger for later ones as far as clocks agree."""
+        """Differs for each start of the process; larger for later starts, as far as clocks agree."""
         self.stop = Stop()
         self._done = False
         self.sockets = SocketFactory(self.keys)
@@ -87,7 +100,7 @@ class Context:
 
     @staticmethod
     def from_env(environ: Mapping[str, str] | None = None) -> Context:
-        """The context that the experiment gave this process."""
+        """The context of a process that an experiment started."""
         env = os.environ if environ is None else environ
         missing = [
             name
@@ -97,7 +110,7 @@ class Context:
         if missing:
             raise UserError(
                 f"{missing[0]} is not set: this process was not started by an experiment",
-                fix="start it with `callsheet run`, or make a Context with addresses to try it by hand",
+                fix="start it with `callsheet run`, or create a Context with addresses to try it by hand",
             )
         plaintext = env.get(contract.ENCRYPTION) == contract.ENCRYPTION_OFF
         context = Context(
@@ -118,17 +131,17 @@ class Context:
 
     @property
     def name(self) -> str:
-        """In the words of the command line: role/index/container."""
+        """As on the command line: role/index/container."""
         return f"{self.role}/{self.index}/{self.container}"
 
     def link_name(self, endpoint: str, address: str) -> str:
-        """A name for one more link to a listener: the same after a restart, different from the process's others."""
+        """A name for another link to a listener: stable across restarts, unique within the process."""
         number = self._links[endpoint, address] = self._links.get((endpoint, address), 0) + 1
         return self.name if number == 1 else f"{self.name}#{number}"
 
     @property
     def metrics(self) -> Registry:
-        """The metrics of this process: make your own here, they are exported with ours."""
+        """The metrics of this process. Your own metrics made here are exported too."""
         return self.data_plane_metrics.registry
 
     @property
@@ -141,22 +154,22 @@ class Context:
         self._done = True
 
     def sleep(self, seconds: float) -> None:
-        """Sleep, unless and until the process is asked to stop."""
+        """Sleep until the time is up or the process is asked to stop."""
         limits.seconds(
             "the time to sleep", seconds, endless="float('inf') to sleep until the process is asked to stop"
         )
         self.stop.sleep(seconds)
 
     def bind(self, endpoint: str) -> str:
-        """Where to listen for an endpoint that this process binds."""
+        """The address to bind for an endpoint."""
         return self._find(endpoint, contract.ENDPOINT_BIND, "binds")
 
     def address(self, endpoint: str) -> str:
-        """Where to connect for an endpoint."""
+        """The address to connect to for an endpoint."""
         return self._find(endpoint, contract.ENDPOINT_ADDR, "connects to")
 
     def all(self, endpoint: str) -> list[str]:
-        """The addresses of every replica that binds an endpoint, as of now: scaling is followed."""
+        """The current addresses of all replicas that bind an endpoint; reflects scaling."""
         if endpoint in self._addresses:
             return self._addresses[endpoint].split(",")
         addresses = self._read_addresses().get(endpoint)
@@ -173,8 +186,8 @@ class Context:
         known = ", ".join(sorted(self._addresses)) or "none"
         if self._environ:
             raise UserError(
-                f"{self.name} knows no endpoint {endpoint!r}: {variable} is not set",
-                fix=f"say in the experiment's file that role {self.role} {verb} {endpoint}",
+                f"{self.name} has no endpoint {endpoint!r}: {variable} is not set",
+                fix=f"declare in the experiment file that role {self.role} {verb} {endpoint}",
             )
         raise UserError(
             f"no address is given for endpoint {endpoint!r}", fix=f"addresses={{...}} has: {known}"
@@ -188,16 +201,16 @@ class Context:
                 endpoints = json.load(file)["endpoints"]
                 return {name: list(context["addresses"]) for name, context in endpoints.items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return {}  # being replaced just now; the environment's list is as good as the last one
+            return {}  # it is being replaced right now; the environment's list will do
 
     def __enter__(self) -> Context:
         if threading.current_thread() is threading.main_thread():
-            self.stop.on_signal()
+            self.stop.install_handlers()
         if self._environ:
             self.data_plane_metrics.start(self._environ)
             self._at_close.insert(
                 0, self.data_plane_metrics.close
-            )  # closed last, so that it tells of all the rest
+            )  # closed last, so that it covers everything else
         return self
 
     def __exit__(
@@ -211,11 +224,11 @@ class Context:
         return True
 
     def at_close(self, close: Callable[[], None]) -> None:
-        """Have something closed before the sockets are, because it uses them in a thread of its own."""
+        """Call `close` before the sockets are closed, for something that uses them in its own thread."""
         self._at_close.append(close)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close everything that is open."""
         while self._at_close:
             self._at_close.pop()()
         self.sockets.close()

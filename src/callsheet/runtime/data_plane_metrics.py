@@ -1,4 +1,4 @@
-"""Lets the metrics follow what the parts of the data plane count anyway: nothing is spent until somebody looks."""
+"""Metrics of the data plane: they read counters that exist anyway, so they cost nothing until they are exported."""
 
 from __future__ import annotations
 
@@ -11,115 +11,79 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from callsheet.metrics import Exporter, Registry
 
-Counts = Callable[[], Mapping[str, float]]
+ReadCounts = Callable[[], Mapping[str, float]]
+
+
+def _counters(same: str, **renamed: str) -> dict[str, str]:
+    return {name: name for name in same.split()} | renamed
+
 
 TRACKED: Final[dict[str, dict[str, str]]] = {
-    "Transport": {
-        name: name
-        for name in (
-            "sent_memory",
-            "sent_network",
-            "received_memory",
-            "received_network",
-            "frames_sent",
-            "frames_received",
-            "peers",
-            "reconnects",
-            "refusals",
-        )
-    },
-    "TrajectoryWriter": {
-        "items": "items",
-        "bytes": "bytes",
-        "wait_seconds": "waited",
-        "unacknowledged": "in_flight",
-        "resent": "resent",
-        "dropped": "dropped",
-    },
-    "TrajectoryReader": {
-        "items": "items",
-        "bytes": "bytes",
-        "wait_seconds": "waited",
-        "queue": "waiting",
-        "writers": "writers",
-        "duplicates": "duplicates",
-        "missing": "missing",
-        "stale": "stale",
-    },
-    "ParameterPublisher": {
-        "publishes": "published",
-        "version": "version",
-        "sent_bytes": "sent_bytes",
-        "readers": "readers",
-    },
-    "ParameterReader": {"reads": "snapshots", "version": "version", "received_bytes": "bytes"},
-    "ReplayServer": {
-        "items": "items",
-        "bytes": "bytes",
-        "inserts": "inserts",
-        "samples": "samples",
-        "updates": "updates",
-        "evictions": "evictions",
-        "duplicates": "duplicates",
-        "restored": "restored",
-        "samples_per_insert": "samples_per_insert",
-        "insert_wait_seconds": "insert_wait_seconds",
-        "sample_wait_seconds": "sample_wait_seconds",
-        "snapshots": "snapshots",
-    },
-    "ReplayClient": {
-        "inserted": "insert_items",
-        "sampled": "sampled",
-        "wait_seconds": "waited",
-        "retries": "asked_again",
-    },
-    "PolicyServer": {"requests": "requests", "clients": "clients", "version": "version"},
-    "PolicyClient": {"requests": "requests", "retries": "retries"},
+    "Transport": _counters(
+        "sent_memory sent_network received_memory received_network frames_sent frames_received peers reconnects refusals"
+    ),
+    "TrajectoryWriter": _counters(
+        "items bytes resent dropped", wait_seconds="waited", unacknowledged="in_flight"
+    ),
+    "TrajectoryReader": _counters(
+        "items bytes writers duplicates missing stale", wait_seconds="waited", queue="waiting"
+    ),
+    "ParameterPublisher": _counters("version sent_bytes readers", publishes="published"),
+    "ParameterReader": _counters("version", reads="snapshots", received_bytes="bytes"),
+    "ReplayServer": _counters(
+        "items bytes inserts samples updates evictions duplicates restored samples_per_insert insert_wait_seconds "
+        "sample_wait_seconds snapshots"
+    ),
+    "ReplayClient": _counters(
+        "sampled", inserted="insert_items", wait_seconds="waited", retries="asked_again"
+    ),
+    "PolicyServer": _counters("requests clients version"),
+    "PolicyClient": _counters("requests retries"),
 }
-"""For each well-known group: its metrics, and the counts that they follow."""
+"""For each well-known group: its metrics, and the counters they read."""
 
 
 class _Sources:
-    """The parts of one group at one endpoint. What those have counted that ended stays; they themselves do not."""
+    """The objects of one group at one endpoint. When one is closed, its counts stay and the object can be freed."""
 
     def __init__(self) -> None:
-        self._changing = threading.Lock()
-        self._state: tuple[tuple[Counts, ...], dict[str, float], Mapping[str, float]] = ((), {}, {})
-        """Those that live, the sums of those that ended, and the last of them: replaced as a whole, for a thread reads
-        it at any time."""
+        self._lock = threading.Lock()
+        self._state: tuple[tuple[ReadCounts, ...], dict[str, float], Mapping[str, float]] = ((), {}, {})
+        """The live objects, the sums over closed ones, and the values of the last closed one. Replaced as a whole,
+        because another thread may read it at any time."""
 
-    def add(self, counts: Counts) -> None:
-        with self._changing:
+    def add(self, read_counts: ReadCounts) -> None:
+        with self._lock:
             live, past, last = self._state
-            self._state = ((*live, counts), past, last)
+            self._state = ((*live, read_counts), past, last)
 
-    def untrack(self, counts: Counts) -> None:
-        with self._changing:
+    def untrack(self, read_counts: ReadCounts) -> None:
+        with self._lock:
             live, past, _ = self._state
-            if counts in live:
-                last = dict(counts())
+            if read_counts in live:
+                last = dict(read_counts())
                 sums = {name: past.get(name, 0) + value for name, value in last.items()}
-                self._state = (tuple(one for one in live if one != counts), {**past, **sums}, last)
+                self._state = (tuple(read for read in live if read != read_counts), {**past, **sums}, last)
 
     def total(self, name: str) -> float:
-        """Of a counter."""
+        """The value of a counter."""
         live, past, _ = self._state
-        return past.get(name, 0) + sum(one().get(name, 0) for one in live)
+        return past.get(name, 0) + sum(read().get(name, 0) for read in live)
 
     def now(self, name: str) -> float:
-        """Of a gauge: when nobody lives, as it was last. Of versions the newest counts."""
+        """The value of a gauge: after the last object is closed, its last value. For versions, the newest counts."""
         live, _, last = self._state
         if not live:
             return last.get(name, 0)
-        values = [one().get(name, 0) for one in live]
+        values = [read().get(name, 0) for read in live]
         if name != "version":
             return sum(values)
         newest = max(values)
-        return newest if newest >= 0 else math.nan  # none yet, which no number says
+        return newest if newest >= 0 else math.nan  # no version yet, which no number expresses
 
 
 class DataPlaneMetrics:
-    """The metrics of one process, made when the first part asks for them."""
+    """The metrics of one process, created when first used."""
 
     def __init__(self) -> None:
         self._registry: Registry | None = None
@@ -128,33 +92,33 @@ class DataPlaneMetrics:
 
     @property
     def registry(self) -> Registry:
-        """Where metrics are made; a program's own go there too."""
+        """The registry; a program's own metrics go there too."""
         if self._registry is None:
             from callsheet.metrics import Registry
 
             self._registry = Registry()
         return self._registry
 
-    def track(self, group: str, endpoint: str, counts: Counts) -> Any:
-        """Export these counts as a well-known group's metrics, until they have `untrack`; the group, for what must be
-        observed by hand."""
+    def track(self, group: str, endpoint: str, read_counts: ReadCounts) -> Any:
+        """Export these counts as metrics of a well-known group until `untrack`. Returns the group, for metrics that
+        are observed explicitly."""
         from callsheet.metrics import Counter, wellknown
 
-        made = getattr(wellknown, group)(self.registry, endpoint)
+        metrics = getattr(wellknown, group)(self.registry, endpoint)
         sources = self._sources.setdefault((group, endpoint), _Sources())
-        sources.add(counts)
+        sources.add(read_counts)
         for attribute, name in TRACKED[group].items():
-            metric = getattr(made, attribute)
+            metric = getattr(metrics, attribute)
             metric.follow(partial(sources.total if isinstance(metric, Counter) else sources.now, name))
-        return made
+        return metrics
 
-    def untrack(self, counts: Counts) -> None:
-        """These counts change no more: their part is closed, and need not be kept for them."""
+    def untrack(self, read_counts: ReadCounts) -> None:
+        """Stop reading these counts: their object is closed."""
         for sources in list(self._sources.values()):
-            sources.untrack(counts)
+            sources.untrack(read_counts)
 
     def start(self, environ: Mapping[str, str]) -> None:
-        """Export, where the experiment says where to."""
+        """Start exporting to where the environment says."""
         from callsheet.metrics import Exporter, ExportTargets
 
         targets = ExportTargets.from_env(environ)
@@ -167,7 +131,7 @@ class DataPlaneMetrics:
         self._exporter.start()
 
     def close(self) -> None:
-        """Write the last line."""
+        """Export a last time."""
         if self._exporter is not None:
             self._exporter.close()
             self._exporter = None

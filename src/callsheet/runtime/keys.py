@@ -1,4 +1,4 @@
-"""The run's secret, and what is derived from it: who has it belongs to the run, nobody else does."""
+"""The run's secret and the keys derived from it. Only processes of the run have it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Keys:
         if len(secret) != SIZE:
             raise UserError(
                 f"a run's key has {SIZE} bytes, this one has {len(secret)}",
-                fix="take the file as the run made it",
+                fix="use the file that the run created",
             )
         self._secret = secret
 
     @staticmethod
     def load(folder: str) -> Keys:
-        """The key in a folder (`CALLSHEET_KEYS`)."""
+        """Load the key from a folder (`CALLSHEET_KEYS`)."""
         path = os.path.join(folder, FILE)
         try:
             with open(path, "rb") as file:
@@ -36,21 +36,21 @@ class Keys:
         except OSError as error:
             raise UserError(
                 f"the run's key {path} cannot be read: {error.strerror}",
-                fix="the folder of keys belongs to the run's owner; pass plaintext=True to do without",
+                fix="the key folder belongs to the run's owner; pass plaintext=True to run without encryption",
             ) from None
 
     def derive(self, purpose: str) -> bytes:
-        """A key for one purpose: who knows it does not know the others."""
+        """A key for one purpose; it reveals nothing about the others."""
         return hmac.digest(self._secret, b"callsheet " + purpose.encode(), hashlib.sha256)
 
     @cached_property
     def listener(self) -> tuple[bytes, bytes]:
-        """Public and secret key of those who bind, in ZeroMQ's letters."""
+        """Public and secret key of those that bind, in ZeroMQ's encoding (Z85)."""
         return _pair(self.derive("listener"))
 
     @cached_property
     def link(self) -> tuple[bytes, bytes]:
-        """Public and secret key of those who connect."""
+        """Public and secret key of those that connect."""
         return _pair(self.derive("link"))
 
     def __repr__(self) -> str:

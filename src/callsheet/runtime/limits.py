@@ -1,4 +1,4 @@
-"""The numbers that a program passes: one that cannot be is refused where it is passed, in words that say what can be."""
+"""Checks of numbers that programs pass, and how much memory there is. A bad number is refused with the valid range."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ from callsheet.errors import UserError
 from callsheet.runtime.link.protocol import MAX_BLOCKS
 
 MAX_WINDOW = MAX_BLOCKS // 2
-"""Frames on their way in one direction: the other half of the blocks is lent to many peers at once."""
+"""Frames in flight per direction; the other half of the blocks is for those shared by many peers."""
 
 MAX_VERSION = (1 << 63) - 1
 
 
 def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """A whole number within these bounds, NumPy's included."""
+    """Check an integer, NumPy's included."""
     try:
-        found = operator.index(value)
+        number = operator.index(value)
     except TypeError:
-        found = least - 1
-    if found < least or (most is not None and found > most):
+        number = least - 1
+    if number < least or (most is not None and number > most):
         bounds = f"of at least {least:,}" if most in (None, MAX_VERSION) else f"from {least:,} to {most:,}"
-        raise UserError(f"{name} is {value!r}", fix=f"write a whole number {bounds}")
-    return found
+        raise UserError(f"{name} is {value!r}", fix=f"pass an integer {bounds}")
+    return number
 
 
 def window(value: Any) -> int:
-    """How many frames may be on their way."""
+    """Check a number of frames in flight."""
     return integer("window", value, 1, MAX_WINDOW)
 
 
 def seconds(name: str, value: Any, *, endless: str = "None to wait without a limit") -> None:
-    """A time to wait. Infinity is one too."""
+    """Check a number of seconds; infinity is valid."""
     try:
-        fits = bool(value >= 0)  # not so for what is no number
+        valid = bool(value >= 0)  # False for NaN
     except (TypeError, ValueError):
-        fits = False
-    if not fits:
-        raise UserError(f"{name} is {value!r}", fix=f"write seconds: 0 or more, or {endless}")
+        valid = False
+    if not valid:
+        raise UserError(f"{name} is {value!r}", fix=f"pass seconds: 0 or more, or {endless}")
 
 
 def positive(name: str, value: Any, fix: str) -> None:
-    """A finite number that is more than nothing."""
+    """Check a finite number above 0."""
     try:
-        fits = bool(value > 0) and math.isfinite(value)
+        valid = bool(value > 0) and math.isfinite(value)
     except (TypeError, ValueError):
-        fits = False
-    if not fits:
+        valid = False
+    if not valid:
         raise UserError(f"{name} is {value!r}", fix=fix)
 
 
 def memory_limit() -> int:
-    """Bytes that this process can have at most: of the machine, or of its container."""
+    """Bytes of memory this process may use: of the machine or of its container."""
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         return min(machine, int(Path("/sys/fs/cgroup/memory.max").read_text()))

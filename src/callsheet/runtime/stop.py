@@ -1,4 +1,4 @@
-"""The wish to stop, as something that every wait of the process takes part in."""
+"""The request to stop, which interrupts every wait of the process."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 from callsheet.errors import CallsheetError
 from callsheet.runtime import limits
 
-_LONGEST = 1e6
-"""Seconds that the system waits at a time."""
+_MAX_WAIT = 1e6
+"""The longest single wait, in seconds."""
 
 
 class Stopping(CallsheetError):
@@ -23,49 +23,49 @@ class Stopping(CallsheetError):
 
 
 class Stop:
-    """Set once, seen by all threads: a flag, and a descriptor that becomes readable."""
+    """A flag that is set once and seen by all threads, and a descriptor that becomes readable with it."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
         """The signal that set it; None when the program itself did."""
         self._event = threading.Event()
-        self._before: dict[int, Any] = {}
+        self._old_handlers: dict[int, Any] = {}
         self._closed = False
         self.fd, self._write = os.pipe()
         os.set_blocking(self._write, False)
 
     @property
     def wanted(self) -> bool:
-        """Whether it was set."""
+        """Whether it is set."""
         return self._event.is_set()
 
     def set(self) -> None:
-        """Ask all waits to end; safe in a signal handler."""
+        """Interrupt all waits; safe in a signal handler."""
         if not self._event.is_set():
             self._event.set()
             with contextlib.suppress(OSError):
                 os.write(self._write, b"x")
 
     def check(self) -> None:
-        """Raise when it was set."""
+        """Raise `Stopping` if it is set."""
         if self._event.is_set():
             raise Stopping("the process was asked to stop")
 
     def sleep(self, seconds: float) -> None:
-        """Sleep, but no longer than until the stop."""
+        """Sleep until the time is up or it is set."""
         deadline = Deadline(seconds)
         poll = select.poll()
         poll.register(self.fd, select.POLLIN)
-        while not poll.poll(deadline.left(_LONGEST) * 1000) and not deadline.passed:
+        while not poll.poll(deadline.left(_MAX_WAIT) * 1000) and not deadline.passed:
             pass
         self.check()
 
-    def on_signal(self) -> None:
-        """Set it on SIGTERM, and on Ctrl-C; a second one ends the process as usual. `close` puts back what was."""
+    def install_handlers(self) -> None:
+        """Set it on SIGTERM and Ctrl-C; a second signal ends the process as usual. `close` restores the old handlers."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            before = signal.getsignal(number)
-            if before is not signal.SIG_IGN:
-                self._before[number] = before
+            old_handler = signal.getsignal(number)
+            if old_handler is not signal.SIG_IGN:
+                self._old_handlers[number] = old_handler
                 signal.signal(number, self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
@@ -73,21 +73,21 @@ class Stop:
         self.set()
         signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
 
-    def _put_back(self) -> None:
+    def _restore_handlers(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
-        for number, before in self._before.items():
-            while isinstance(owner := getattr(before, "__self__", None), Stop) and owner._closed:
-                before = owner._before[number]
+        for number, old_handler in self._old_handlers.items():
+            while isinstance(owner := getattr(old_handler, "__self__", None), Stop) and owner._closed:
+                old_handler = owner._old_handlers[number]
             if signal.getsignal(number) == self._handle:
-                signal.signal(number, before)
+                signal.signal(number, old_handler)
 
     def close(self) -> None:
-        """Give the descriptors up, and the signals back; a second time does nothing: the numbers may be others' then."""
+        """Close the descriptors and restore the signal handlers. Closing twice is safe: the numbers may be reused."""
         if self._closed:
             return
         self._closed = True
-        self._put_back()
+        self._restore_handlers()
         os.close(self.fd)
         write, self._write = self._write, -1
         os.close(write)
@@ -108,14 +108,14 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """Whether it is over."""
+        """Whether the time is up."""
         return self.at is not None and time.monotonic() >= self.at
 
     @property
     def timeout(self) -> float | None:
-        """What is left of it for a call that is made now."""
+        """The remaining time, as the timeout of another call."""
         return None if self.at is None else self.left()
 
     def left(self, most: float = 3600.0) -> float:
-        """Seconds that are left, at most so many."""
+        """Remaining seconds, at most `most`."""
         return most if self.at is None else min(most, max(0.0, self.at - time.monotonic()))

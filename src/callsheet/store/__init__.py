@@ -1,4 +1,4 @@
-"""One interface to results and checkpoints: in a folder, in S3, in Google Cloud Storage, in Azure.
+"""One interface to results and checkpoints in a folder, S3, Google Cloud Storage or Azure.
 
 store = open_store("s3://bucket/prefix")
 store.put("notes.txt", b"...")

@@ -1,4 +1,4 @@
-"""What every kind of store can do: the few verbs behind `Store`, and what an object looks like in a list."""
+"""The operations every kind of store implements behind `Store`, and the metadata of an object."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from callsheet.store.upload import UploadBody
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One object."""
+    """Metadata of one object."""
 
     key: str
     size: int
     modified: float
-    """Unix time, by the store's own clock."""
+    """Unix time, by the store's clock."""
     etag: str
-    """Names this very content; `replace_if` takes it."""
+    """Identifies this exact content; pass it to `replace_if`."""
 
 
 class Backend(Protocol):
-    """One kind of store. Keys are whole and already checked; every error is one of callsheet.errors."""
+    """One kind of store. Keys are complete and validated; every error is one of callsheet.errors."""
 
     def put(self, key: str, body: UploadBody) -> str:
-        """Write an object as a whole; its etag."""
+        """Write an object atomically; return its etag."""
 
     def create(self, key: str, data: bytes) -> str | None:
-        """Write an object that is not there yet; its etag, None when it is there."""
+        """Write an object that does not exist yet; return its etag, or None if it exists."""
 
     def replace(self, key: str, data: bytes, etag: str) -> str | None:
-        """Write an object that is still as it was; the new etag, None when it has changed or is gone."""
+        """Overwrite an object if its etag still matches; return the new etag, or None if it changed or is gone."""
 
     def head(self, key: str) -> ObjectInfo:
-        """What a list would say about one object."""
+        """The metadata of one object."""
 
     def get(self, key: str) -> bytes:
-        """Its whole content."""
+        """The whole content."""
 
     def stream(self, key: str) -> Iterator[bytes]:
-        """Its content in order, a few chunks in memory at a time."""
+        """The content in order, with only a few chunks in memory."""
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Some of its bytes; fewer where it ends sooner."""
+        """A range of bytes; fewer at the end of the object."""
 
     def list(self, folder: str, after: str) -> list[ObjectInfo]:
-        """Every object below a folder whose key comes after `after`, in the order of their keys."""
+        """All objects under a folder whose key comes after `after`, sorted by key."""
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects; those that are not there do not matter."""
+        """Delete objects; missing ones are ignored."""

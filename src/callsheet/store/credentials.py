@@ -1,8 +1,8 @@
-"""Who we are at each cloud, by that cloud's own convention: variables first, then the files of its own tools.
+"""Credentials for each cloud, by its own conventions: environment variables first, then the files of its tools.
 
-Most variables are read by obstore itself. Here is what it does not do: the profiles of the AWS tools, allowing plain
-HTTP exactly where the user named an http:// server, and saying at once that there are no credentials instead of
-asking a metadata service that only machines in that cloud have.
+obstore reads most variables itself. This module adds AWS profiles, allows plain HTTP exactly where the user set an
+http:// endpoint, and reports missing credentials at once instead of asking a metadata service that only machines in
+that cloud have.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from callsheet.store.errors import NoCredentials, no_credentials
 Environment = Mapping[str, str]
 _VENDOR = Path("/sys/class/dmi/id/sys_vendor")
 _PROFILE_TTL = timedelta(minutes=5)
-"""How long the keys of a profile are kept: other tools renew them in the file."""
+"""How long the keys of a profile are cached: other tools renew them in the file."""
 
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """What obstore is told beyond what it reads from the environment."""
+    """Options for obstore beyond what it reads from the environment."""
 
     config: dict[str, Any] = field(default_factory=dict)
     endpoint: str = ""
-    """The server's address, where the user named one."""
+    """The server's address, if the user set one."""
     provider: Callable[[], dict[str, Any]] | None = None
-    """Gives the keys, again and again."""
+    """Returns the current keys."""
 
 
 def client_settings(address: StoreAddress, env: Environment | None = None) -> ClientSettings:
-    """The settings for an address, or an error that says which variables to set."""
+    """The settings for an address; the error says which variables to set."""
     env = os.environ if env is None else env
     return {"s3": _s3, "gs": _gs, "az": _az}[address.scheme](address, env)
 
@@ -54,7 +54,7 @@ def _s3(address: StoreAddress, env: Environment) -> ClientSettings:
     if _is_on(env, "AWS_SKIP_SIGNATURE"):
         return ClientSettings(config, endpoint)
     if _first_set(env, "AWS_ACCESS_KEY_ID"):
-        # As they are now, whenever the first request is made.
+        # As they are now, not when the first request is made.
         names = ("access_key_id", "secret_access_key", "session_token")
         given = {name: env[f"AWS_{name.upper()}"] for name in names if env.get(f"AWS_{name.upper()}")}
         return ClientSettings(config | given, endpoint)
@@ -69,13 +69,13 @@ def _s3(address: StoreAddress, env: Environment) -> ClientSettings:
         return ClientSettings(config, endpoint)
     if profile_options.keys() & {"sso_session", "sso_start_url", "role_arn", "credential_process"}:
         raise NoCredentials(
-            f"the profile {profile!r} for {address.url} holds no keys: it signs in another way",
-            fix=f'put them into the environment: eval "$(aws configure export-credentials --profile {profile} --format env)"',
+            f"the profile {profile!r} for {address.url} has no keys: it signs in another way",
+            fix=f'export keys to the environment: eval "$(aws configure export-credentials --profile {profile} --format env)"',
         )
     if "AWS_PROFILE" in env and not profile_options:
         raise NoCredentials(
-            f"AWS_PROFILE names the profile {profile!r}, which is not there",
-            fix="see: aws configure list-profiles",
+            f"AWS_PROFILE is {profile!r}, but there is no such profile",
+            fix="list them with `aws configure list-profiles`",
         )
     if not _runs_on("Amazon") or _is_on(env, "AWS_EC2_METADATA_DISABLED"):
         raise no_credentials(address.url)
@@ -83,7 +83,7 @@ def _s3(address: StoreAddress, env: Environment) -> ClientSettings:
 
 
 def _profile(env: Environment, name: str) -> dict[str, str]:
-    """What the files of the AWS tools say about a profile; the credentials file wins."""
+    """The options of a profile in the AWS tools' files; the credentials file wins."""
     home = Path(env.get("HOME") or os.path.expanduser("~"))
     options: dict[str, str] = {}
     for variable, default, section in (
@@ -94,8 +94,10 @@ def _profile(env: Environment, name: str) -> dict[str, str]:
         parser = configparser.RawConfigParser()
         try:
             parser.read(path, encoding="utf-8")
-        except (configparser.Error, UnicodeDecodeError):  # the text of these errors shows the file's lines
-            raise UserError(f"{path} cannot be read as profiles", fix="mend it: aws configure") from None
+        except (configparser.Error, UnicodeDecodeError):  # these errors quote the file's lines
+            raise UserError(
+                f"{path} cannot be read as profiles", fix="repair it with `aws configure`"
+            ) from None
         if parser.has_section(section):
             options |= dict(parser.items(section))
     return options
@@ -133,7 +135,7 @@ def _az(address: StoreAddress, env: Environment) -> ClientSettings:
     emulator = _is_on(env, "AZURE_STORAGE_USE_EMULATOR")
     if not account and not emulator:
         raise NoCredentials(
-            f"which storage account {address.url} is in is not known", fix="set AZURE_STORAGE_ACCOUNT_NAME"
+            f"the storage account of {address.url} is unknown", fix="set AZURE_STORAGE_ACCOUNT_NAME"
         )
     endpoint = _first_set(env, "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
     config: dict[str, Any] = {"account_name": account} if account else {}
@@ -166,7 +168,7 @@ def _is_on(env: Environment, name: str) -> bool:
 
 
 def _runs_on(vendor: str) -> bool:
-    """Whether this machine is one of that vendor's, so that asking its metadata service makes sense."""
+    """Whether this machine belongs to that vendor, so that asking its metadata service makes sense."""
     try:
         return vendor in _VENDOR.read_text(encoding="utf-8")
     except OSError:

@@ -1,8 +1,8 @@
-"""Objects as files below a folder: whole or not at all, on disk when a call returns, conditional puts included.
+"""Objects as files in a folder: atomic, on disk when a call returns, with conditional puts.
 
-obstore has a backend for files too, but it does not wait for the disk and cannot replace conditionally
-(docs/decisions/0040). Every write goes to a temporary file first, is flushed to the disk, and is then renamed or
-linked into place; names that end with ``~`` are ours.
+obstore has a file backend too, but it does not flush to disk and cannot replace conditionally (docs/decisions/0040).
+Every write goes to a temporary file, is flushed, and then renamed or linked into place; names ending with ``~`` are
+reserved for that.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from callsheet.store.temp_files import (
 )
 from callsheet.store.upload import CHUNK, Chunk, UploadBody
 
-_SWEPT = 1_000
-"""Folders of which it is remembered that they need no sweep."""
+_MAX_SWEPT = 1_000
+"""Number of swept folders to remember."""
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EMLINK)
 
 
 class FileBackend:
-    """A folder of this machine, or one that is mounted on it."""
+    """A local or mounted folder."""
 
     def __init__(self, root: str) -> None:
         self._root = root
         self._swept: set[str] = set()
 
     def put(self, key: str, body: UploadBody) -> str:
-        with self._explained(key), self._written(key, body.chunks()) as (temporary, etag):
+        with self._translating_errors(key), self._written(key, body.chunks()) as (temporary, etag):
             os.replace(temporary, self._path(key))
         return etag
 
     def create(self, key: str, data: bytes) -> str | None:
-        with self._explained(key), self._written(key, [data]) as (temporary, etag):
+        with self._translating_errors(key), self._written(key, [data]) as (temporary, etag):
             try:
                 os.link(temporary, self._path(key))
             except FileExistsError:
@@ -60,7 +60,7 @@ class FileBackend:
         path = self._path(key)
         if not os.path.exists(path):
             return None
-        with self._explained(key), self._written(key, [data]) as (temporary, new), locked(path):
+        with self._translating_errors(key), self._written(key, [data]) as (temporary, new), locked(path):
             try:
                 if _etag(os.stat(path)) != etag:
                     return None
@@ -71,43 +71,44 @@ class FileBackend:
         return new
 
     def head(self, key: str) -> ObjectInfo:
-        with self._explained(key):
+        with self._translating_errors(key):
             path = self._path(key)
             state = os.stat(path)
             if os.path.isdir(path):
-                raise FileNotFoundError(errno.ENOENT, "a folder is no object", path)
+                raise FileNotFoundError(errno.ENOENT, "a folder is not an object", path)
             return _entry(key, state)
 
     def get(self, key: str) -> bytes:
-        with self._explained(key), open(self._path(key), "rb", buffering=0) as file:
+        with self._translating_errors(key), open(self._path(key), "rb", buffering=0) as file:
             return file.read()
 
     def stream(self, key: str) -> Iterator[bytes]:
-        with self._explained(key), open(self._path(key), "rb", buffering=0) as file:
+        with self._translating_errors(key), open(self._path(key), "rb", buffering=0) as file:
             while chunk := file.read(CHUNK):
                 yield chunk
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        with self._explained(key), open(self._path(key), "rb") as file:
+        with self._translating_errors(key), open(self._path(key), "rb") as file:
             file.seek(start)
             return file.read(length)
 
     def list(self, folder: str, after: str) -> list[ObjectInfo]:
-        with self._explained(folder):
-            found = [entry for entry in self._walk(folder) if entry.key > after]
-        return sorted(found, key=lambda entry: entry.key)
+        with self._translating_errors(folder):
+            entries = [entry for entry in self._walk(folder) if entry.key > after]
+        return sorted(entries, key=lambda entry: entry.key)
 
     def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
             path = self._path(key)
-            with self._explained(key), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            with self._translating_errors(key), contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 os.unlink(path)
             with contextlib.suppress(OSError):
                 os.unlink(lock_path(path))
             self._remove_empty_folders(os.path.dirname(path))
 
     def sweep(self, folder: str, empty: re.Pattern[str]) -> int:
-        """Remove what killed writers left below a folder: how many files. Also empty folders with such a name."""
+        """Remove what killed writers left under a folder, and empty folders matching `empty`; return the number of
+        files."""
         count = 0
         for where, _, _ in os.walk(self._path(folder), topdown=False):
             some = sweep_folder(where)
@@ -120,7 +121,7 @@ class FileBackend:
         return os.path.join(self._root, key) if key else self._root
 
     @contextlib.contextmanager
-    def _explained(self, key: str) -> Iterator[None]:
+    def _translating_errors(self, key: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -128,13 +129,14 @@ class FileBackend:
 
     @contextlib.contextmanager
     def _written(self, key: str, chunks: Iterable[Chunk]) -> Iterator[tuple[str, str]]:
-        """A temporary file beside the object, safely on the disk, and its etag; it becomes durable in its place."""
+        """Write a temporary file beside the object, flush it to disk, and yield its path and etag; after the block,
+        flush the folder."""
         folder = os.path.dirname(self._path(key))
         self._sweep_once(folder)
         with temporary_file(folder) as (fd, temporary):
             for chunk in chunks:
                 write_all(fd, chunk)
-            # The kernel's own stamps are some milliseconds coarse: two contents could share one etag.
+            # The kernel's timestamps are some milliseconds coarse: two contents could share an etag.
             now = time.time_ns()
             os.utime(fd, ns=(now, now))
             os.fsync(fd)
@@ -142,9 +144,10 @@ class FileBackend:
             sync_folder(folder)
 
     def _sweep_once(self, folder: str) -> None:
-        """Before the first write to a folder: whoever is killed again and again leaves one file there, not many."""
+        """Sweep before the first write to a folder, so that a writer that is killed repeatedly leaves one file there,
+        not many."""
         if folder not in self._swept:
-            if len(self._swept) >= _SWEPT:
+            if len(self._swept) >= _MAX_SWEPT:
                 self._swept.clear()
             self._swept.add(folder)
             sweep_folder(folder)
@@ -156,14 +159,14 @@ class FileBackend:
             return
         for entry in entries:
             key = f"{folder}/{entry.name}" if folder else entry.name
-            with contextlib.suppress(FileNotFoundError):  # removed at this moment
+            with contextlib.suppress(FileNotFoundError):  # just removed
                 if entry.is_dir():
                     yield from self._walk(key)
                 elif not entry.name.endswith(TEMP_SUFFIX):
                     yield _entry(key, entry.stat())
 
     def _remove_empty_folders(self, folder: str) -> None:
-        """Object stores have no folders: those that only held what was removed go too."""
+        """Object stores have no folders, so folders that became empty are removed."""
         with contextlib.suppress(OSError):
             while len(folder) > len(self._root):
                 os.rmdir(folder)

@@ -1,8 +1,8 @@
-"""The records that make a row of sets: numbered, each written once, none changed afterwards.
+"""The numbered, immutable records behind sets of parts.
 
-Under `manifests/` stand the records 1, 2, 3, ...: a *claim* says that a writer has taken over, a *set* lists the parts
-of one set. A record is only ever created, at the number after the last one its writer knows of; that number is taken
-when somebody else was faster. Who finds a stranger's record there has been replaced (docs/decisions/0041).
+Under `manifests/` are records 1, 2, 3, ...: a *claim* says that a writer has taken over, a *set* lists the parts of
+one set. Records are only created, each with the number after the last one its writer knows of. If another writer's
+record is already there, this writer has been replaced (docs/decisions/0041).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from callsheet.store.store import Store
 FORMAT = "callsheet.set/1"
 FOLDER = "manifests"
 _MAX_LISTINGS = 100
-"""How often a row is looked at again because something was removed from it."""
+"""How often to list again because a record was removed meanwhile."""
 T = TypeVar("T")
 _KEY = re.compile(rf"{FOLDER}/(\d{{12}})\.json")
 
@@ -37,27 +37,27 @@ class PartInfo:
 
 @dataclass(frozen=True, slots=True)
 class ManifestRecord:
-    """One record of the row."""
+    """One record."""
 
     kind: Literal["claim", "set"]
     number: int
     fence: int
-    """The number of its writer's claim: the larger, the later the writer took over."""
+    """The number of its writer's claim; larger for later writers."""
     incarnation: str
-    """Names the writer: random, made when it claimed."""
+    """Identifies the writer: random, created with the claim."""
     created: float
     order: int | None = None
-    """What the writer said of its own place among writers, if anything."""
+    """The writer's own position among writers, if it gave one."""
     name: str = ""
     folder: str = ""
     """Where the parts are."""
     parts: tuple[PartInfo, ...] = ()
     info: Mapping[str, Any] = field(default_factory=dict)
     follows: int | None = None
-    """The number of the set that was the latest when its writer claimed, 0 for none; older versions did not tell."""
+    """The number of the latest set when the writer claimed, 0 if none; older versions did not record it."""
 
     def encode(self) -> bytes:
-        """As JSON, with a hash of itself."""
+        """Encode as JSON, including a hash of itself."""
         data = {"format": FORMAT} | asdict(self)
         if self.follows is None:
             del data["follows"]
@@ -65,25 +65,27 @@ class ManifestRecord:
 
 
 def key(number: int) -> str:
-    """Where a record stands; in the order of the numbers."""
+    """The key of a record; keys sort by number."""
     return f"{FOLDER}/{number:012d}.json"
 
 
 def record_numbers(store: Store, *, after: int | None = None) -> list[int]:
-    """The records that there are, the newest first."""
+    """The existing records, newest first."""
     entries = store.list(FOLDER, after=key(after) if after is not None else "")
     return [int(match[1]) for entry in reversed(entries) if (match := _KEY.fullmatch(entry.key))]
 
 
 def read(store: Store, number: int) -> ManifestRecord:
-    """One record; BadSet when it is not what a writer wrote."""
+    """Read one record; `BadSet` if it is damaged."""
     where = f"{store.url}/{key(number)}"
-    fix = f"look at it; an earlier set: latest(store, before={number})"
+    fix = f"inspect it, or use an earlier set: latest(store, before={number})"
     try:
         data = json.loads(store.get(key(number)))
         format_ = data.pop("format")
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
-        raise BadSet(f"{where} is no manifest: it is damaged, or another program wrote it", fix=fix) from None
+        raise BadSet(
+            f"{where} is not a manifest: it is damaged, or another program wrote it", fix=fix
+        ) from None
     if format_ != FORMAT:
         raise BadSet(
             f"{where} has the format {format_!r}, not {FORMAT!r}",
@@ -97,14 +99,14 @@ def read(store: Store, number: int) -> ManifestRecord:
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         intact = False
     if not intact:
-        raise BadSet(f"{where} is damaged: its content does not have its own hash", fix=fix)
+        raise BadSet(f"{where} is damaged: its hash does not match", fix=fix)
     if record.number != number:
         raise BadSet(f"{where} is a copy of record {record.number}", fix=fix)
     return record
 
 
 def _well_typed(record: ManifestRecord) -> bool:
-    """Whether everything is of the kind that it should be: what others compare, join and open."""
+    """Whether all fields have the right types and no path escapes the store."""
     record_numbers = [record.number, record.fence, *(part.size for part in record.parts)]
     texts = [record.incarnation, record.name, record.folder]
     texts += [text for part in record.parts for text in (part.name, part.sha256)]
@@ -120,12 +122,12 @@ def _well_typed(record: ManifestRecord) -> bool:
 
 
 def walk(store: Store, *, before: int | None = None) -> Iterator[ManifestRecord | BadSet]:
-    """The records that count, the newest first; a bad one as the error that says so. NotFound when one was removed
-    after the list was made: newer ones are there then, and `with_stable_listing` looks again.
+    """The valid records, newest first; a damaged one as its error. Raises `NotFound` if a record was removed after
+    the listing: then there are newer ones, and `with_stable_listing` tries again.
 
-    A writer that was replaced may still have written where an old record had been removed: such a record stands
-    behind a claim that its writer did not make, or is a set between a claim and the set that this one follows. It does
-    not count."""
+    A replaced writer may still have written where an old record had been removed: such a record comes after a claim
+    of another writer, or is a set between a claim and the set that the claim follows. It is skipped.
+    """
     later: ManifestRecord | None = None
     for number in record_numbers(store):
         wanted = before is None or number < before
@@ -143,23 +145,23 @@ def walk(store: Store, *, before: int | None = None) -> Iterator[ManifestRecord 
 
 
 def _written_late(record: ManifestRecord, later: ManifestRecord) -> bool:
-    """Whether a set came to its place after that writer had claimed."""
+    """Whether a set was written after that writer had claimed."""
     between = later.follows is not None and later.follows < record.number < later.fence
     return between and record.kind == "set"
 
 
 def with_stable_listing(read_listing: Callable[[], T]) -> T:
-    """What `read_listing` finds in a row from which nothing is removed meanwhile."""
+    """Call `read_listing` until no record is removed meanwhile."""
     for _ in range(_MAX_LISTINGS):
         try:
             return read_listing()
         except NotFound as gone:
             last = gone
-    raise RetryError(f"records are removed faster than they can be read: {last.message}", fix="try again")
+    raise RetryError(f"records are deleted faster than they can be read: {last.message}", fix="try again")
 
 
 def all_records(store: Store) -> list[ManifestRecord | BadSet]:
-    """All records that count, as they stand at one moment."""
+    """All valid records, as of one point in time."""
     return with_stable_listing(lambda: list(walk(store)))
 
 

@@ -1,13 +1,13 @@
-"""Copies a run's folder to its storage in a cloud: ``python -m callsheet.store.mirror FOLDER URL``.
+"""Copies a run's folder to its cloud storage: ``python -m callsheet.store.mirror FOLDER URL``.
 
-A process of its own beside the local supervisor, which imports nothing but the standard library and must not wait for
-a network. The folder stays the working copy. Words on standard input, each answered by a JSON line:
+A separate process beside the local supervisor, which imports only the standard library and must not wait for a
+network. The folder stays the working copy. Commands on standard input, each answered by a JSON line:
 
-``finish``   nothing will change any more but the status: copy all
-``last``     copy the last status, and end
+``finish``   nothing but the status will change anymore: copy everything
+``last``     copy the final status, and exit
 
-In between, status and logs are copied from time to time; a JSON line tells when that fails and when it works again.
-The end of standard input without these words means that the supervisor was killed; then all is copied too.
+In between, status and logs are copied periodically; a JSON line reports when that fails and when it works again. If
+standard input ends without these commands, the supervisor was killed; then everything is copied too.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from callsheet.store.store import Store, open_store
 
 STATUS = "status.json"
 FIRST_COPY_AFTER = 1.0
-"""Seconds after its start: a run that fails at once is copied once."""
+"""Seconds until the first copy: a run that fails at once is copied only once."""
 STATUS_EVERY = 5.0
 LOGS_EVERY = 60.0
 PARALLEL = 4
 RETRY_SECONDS = 5.0
-"""Seconds for which a failing request is repeated while the run goes on: there is a next time."""
+"""Seconds to retry a failing request while the run continues: it is tried again later."""
 FINAL_RETRY_SECONDS = 60.0
-"""Seconds for which a server that is not there is waited for at the end: there is no next time."""
+"""Seconds to retry at the end, when there is no later."""
 FINAL_STATUS_TIMEOUT = 10.0
-"""Seconds that a killed supervisor's guard has to write the last status."""
+"""Seconds that the guard of a killed supervisor has to write the final status."""
 
 Stamp = tuple[int, int, int]
 
 
 class Mirror:
-    """Knows which files changed since they were copied."""
+    """Copies the files that changed since they were last copied."""
 
     def __init__(self, folder: Path, store: Store) -> None:
         self._folder = folder
@@ -50,11 +50,11 @@ class Mirror:
         self._copied: dict[str, Stamp] = {}
 
     def copy_status(self) -> None:
-        """The status alone, if it changed."""
+        """Copy the status, if it changed."""
         self._copy([key for key in self._changed() if key == STATUS])
 
     def copy_all(self) -> None:
-        """Every file that changed; the status last, so that it speaks of what is there."""
+        """Copy every changed file; the status last, so that it describes what is there."""
         changed = self._changed()
         self._copy([key for key in changed if key != STATUS])
         self._copy([key for key in changed if key == STATUS])
@@ -63,7 +63,7 @@ class Mirror:
         return [key for key, stamp in self._files() if self._copied.get(key) != stamp]
 
     def _files(self) -> Iterator[tuple[str, Stamp]]:
-        """What people look for: not what starts with a dot, which is Callsheet's own and may be secret."""
+        """Files for people; names with a leading dot are internal and may be secret."""
         for where, folders, names in os.walk(self._folder):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for name in sorted(names):
@@ -77,7 +77,7 @@ class Mirror:
             for _ in pool.map(self._copy_one, keys):
                 pass
         finally:
-            pool.shutdown(cancel_futures=True)  # after a failure the others would only fail too
+            pool.shutdown(cancel_futures=True)  # after one failure the others would fail too
 
     def _copy_one(self, key: str) -> None:
         path = self._folder / key
@@ -87,7 +87,7 @@ class Mirror:
         try:
             self._store.put(key, path)
         except NotFound:
-            return  # a log that was rotated at this moment: it has another name now
+            return  # a log file that was just rotated: it has another name now
         self._copied[key] = stamp
 
 
@@ -100,7 +100,7 @@ def _stamp(path: str | Path) -> Stamp | None:
 
 
 def retry_for(work: Callable[[], None], seconds: float) -> str:
-    """Do it, again while the server is not there; what went wrong in the end, in one sentence."""
+    """Call `work`, retrying while the server is unreachable; return the error message, or an empty string."""
     limit = time.monotonic() + seconds
     while True:
         try:
@@ -115,7 +115,7 @@ def retry_for(work: Callable[[], None], seconds: float) -> str:
 
 
 class MirrorProcess:
-    """Listens to the supervisor, and copies."""
+    """Executes the supervisor's commands, and copies in between."""
 
     def __init__(self, mirror: Mirror, folder: Path) -> None:
         self._mirror = mirror
@@ -123,7 +123,7 @@ class MirrorProcess:
         self._problem = ""
 
     def run(self) -> None:
-        """Until the last word, or until there is nobody any more who could say it."""
+        """Run until `last`, or until standard input is closed."""
         next_logs = time.monotonic()
         pause = FIRST_COPY_AFTER
         while True:
@@ -157,11 +157,11 @@ class MirrorProcess:
                     return
             except (OSError, ValueError, KeyError):
                 pass
-            time.sleep(0.1)  # another process writes a file: nothing tells when
+            time.sleep(0.1)  # written by another process, which does not notify us
 
 
 def _read_command(seconds: float) -> str | None:
-    """The next word within so many seconds; empty when there is none, None when there will be none."""
+    """The next command within so many seconds; empty if there is none, None at the end of standard input."""
     if not select.select([0], [], [], seconds)[0]:
         return ""
     line = b""
@@ -174,7 +174,7 @@ def _read_command(seconds: float) -> str | None:
 
 
 def main(folder: str, url: str) -> None:
-    """Copy until told to end."""
+    """Copy until told to stop."""
     store = open_store(url, patience=RETRY_SECONDS)
     MirrorProcess(Mirror(Path(folder), store), Path(folder)).run()
 

@@ -1,7 +1,7 @@
-"""Objects in a cloud, through obstore: S3 and what speaks like it, Google Cloud Storage, Azure Blob Storage.
+"""Objects in a cloud, through obstore: S3 and compatible stores, Google Cloud Storage, Azure Blob Storage.
 
-What is repeated, and for how long, is decided here (retry.py) and stated in docs/reference/store.md. obstore's own
-repetitions are used only inside an upload in several requests, where nobody else can repeat one of them.
+Retries are handled here (retry.py) and documented in docs/reference/store.md. obstore's own retries are used only
+within multipart uploads, where nobody else can repeat a single part.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 PARALLEL = 4
-"""Requests at a time for one large object: with CHUNK, what bounds the memory of a transfer."""
+"""Parallel requests for one large object; together with CHUNK this bounds the memory of a transfer."""
 MAX_UPLOAD_PARTS = 9_000
-"""S3 takes an upload in at most 10,000 requests."""
+"""S3 accepts at most 10,000 parts per upload."""
 PAGE = 1_000
-"""Objects in one answer to a list, and in one request to delete."""
+"""Objects per list response and per delete request."""
 T = TypeVar("T")
 _loop = LoopThread("callsheet-store")
 
@@ -52,7 +52,7 @@ class ObjectStoreBackend:
 
     @cached_property
     def _read_client(self) -> ObjectStore:
-        """For answers with content, which may take long but never stop coming."""
+        """For downloads, which may take long but must keep making progress."""
         return self._client(0, {"read_timeout": timedelta(seconds=self._retry.attempt(0))})
 
     @cached_property
@@ -61,7 +61,7 @@ class ObjectStoreBackend:
 
     @cached_property
     def _multipart_client(self) -> ObjectStore:
-        """For an upload in several requests."""
+        """For multipart uploads."""
         return self._client(1_000)
 
     def _client(self, retries: int, limits: Mapping[str, Any] | None = None) -> ObjectStore:
@@ -84,8 +84,8 @@ class ObjectStoreBackend:
             options["credential_provider"] = self._settings.provider
         try:
             return kinds[self._address.scheme](self._address.bucket, **options)
-        except Exception as error:  # noqa: BLE001 - a configuration can be refused in many ways
-            raise self._explain(error, "") from None
+        except Exception as error:  # noqa: BLE001 - a configuration can be rejected in many ways
+            raise self._translate_error(error, "") from None
 
     def put(self, key: str, body: UploadBody) -> str:
         return _loop.run(self._put(key, body))
@@ -105,7 +105,7 @@ class ObjectStoreBackend:
 
         if not body.single_use:
             return self._etag(await self._retrying(key, upload, None))
-        with self._explained(key):
+        with self._translating_errors(key):
             return self._etag(await upload())
 
     def create(self, key: str, data: bytes) -> str | None:
@@ -116,11 +116,11 @@ class ObjectStoreBackend:
         return _loop.run(self._conditional_put(key, data, named))
 
     async def _conditional_put(self, key: str, data: bytes, mode: Any) -> str | None:
-        """Put if the condition holds. A request may succeed though its answer is lost; then the condition does not
-        hold any more when it is repeated, and what is there now tells."""
+        """Put if the condition holds. A request may succeed although its response is lost; then the condition fails
+        on the retry, and the current content decides."""
         doubtful = False
 
-        def on_failure_() -> None:
+        def mark_doubtful() -> None:
             nonlocal doubtful
             doubtful = True
 
@@ -130,14 +130,16 @@ class ObjectStoreBackend:
             except (AlreadyExistsError, PreconditionError):
                 content, meta = await self._content(key)
                 if meta is None and mode == "create":
-                    raise Unreachable(f"{self._url(key)} came and went", fix="try again") from None
+                    raise Unreachable(
+                        f"{self._url(key)} was created and deleted meanwhile", fix="try again"
+                    ) from None
                 return meta if doubtful and content == data else None
             except FileNotFoundError as error:
-                if isinstance(reason := self._explain(error, key), NotFound):
+                if isinstance(reason := self._translate_error(error, key), NotFound):
                     return None
                 raise reason from None
 
-        result = await self._retrying(key, attempt, len(data), on_failure_)
+        result = await self._retrying(key, attempt, len(data), mark_doubtful)
         return None if result is None else self._etag(result)
 
     async def _content(self, key: str) -> tuple[bytes, Any]:
@@ -174,7 +176,7 @@ class ObjectStoreBackend:
                 future.cancel()
 
     async def _read_first(self, key: str) -> tuple[Bytes, Any]:
-        """The first chunk, and what there is to know of the whole: one request for what is small."""
+        """The first chunk and the object's metadata: a single request for small objects."""
         try:
             result = await self._read_client.get_async(key, options={"range": (0, CHUNK)})
             return await result.bytes_async(), result.meta
@@ -230,7 +232,7 @@ class ObjectStoreBackend:
             turn = asyncio.Semaphore(PARALLEL)
             await asyncio.gather(*(one(key, turn) for key in keys))
 
-        # S3 removes many at once and does not mind missing ones; the others do mind, and would stop there.
+        # S3 deletes many at once and ignores missing ones; the others stop at a missing one.
         _loop.run(in_bulk() if self._address.scheme == "s3" else each())
 
     async def _retrying(
@@ -240,21 +242,21 @@ class ObjectStoreBackend:
         size: int | None = 0,
         on_failure: Callable[[], None] = lambda: None,
     ) -> T:
-        """Do it with patience; `size` is how many bytes it moves, None when it has limits of its own."""
+        """Run `work` with retries; `size` is how many bytes it moves, None if it has its own timeouts."""
         limit = None if size is None else self._retry.attempt(size)
-        with self._explained(key):
+        with self._translating_errors(key):
             return await self._retry.run(work, limit, on_failure)
 
     @contextlib.contextmanager
-    def _explained(self, key: str) -> Iterator[None]:
+    def _translating_errors(self, key: str) -> Iterator[None]:
         try:
             yield
         except (BaseError, FileNotFoundError, TimeoutError, ValueError) as error:
-            raise self._explain(error, key) from None  # its own text may hold what nobody should read
+            raise self._translate_error(error, key) from None  # the original text may contain secrets
 
-    def _explain(self, error: Exception, key: str) -> CallsheetError:
+    def _translate_error(self, error: Exception, key: str) -> CallsheetError:
         if isinstance(error, PreconditionError):
-            return RetryError(f"{self._url(key)} changed while it was being read", fix="read it again")
+            return RetryError(f"{self._url(key)} changed while being read", fix="read it again")
         return explain(error, self._url(key), self._settings.endpoint)
 
     def _url(self, key: str) -> str:
@@ -264,7 +266,7 @@ class ObjectStoreBackend:
         return ObjectInfo(meta["path"], meta["size"], meta["last_modified"].timestamp(), self._etag(meta))
 
     def _etag(self, meta: Any) -> str:
-        """What a conditional put names: Google counts generations, the others have etags."""
+        """What a conditional put compares: generations at Google, etags elsewhere."""
         return str(meta["version" if self._address.scheme == "gs" else "e_tag"] or "")
 
 

@@ -1,4 +1,4 @@
-"""How long a request is given and how often it is repeated: one rule for every store in a cloud."""
+"""Timeouts and retries of requests, the same for every cloud store."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from callsheet.store.errors import is_transient
 FIRST_BACKOFF = 0.1
 MAX_BACKOFF = 5.0
 ATTEMPT_SECONDS = 20.0
-"""Seconds that one attempt may take, beside the time for its bytes."""
+"""Seconds for one attempt, plus the time for its bytes."""
 MIN_BYTES_PER_SECOND = 50_000
-"""Bytes a second below which an attempt counts as stuck."""
+"""A slower attempt counts as stuck."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How long it is worth waiting for a server that is not there."""
+    """How long to retry when a server does not answer."""
 
     window: float
-    """Seconds after the first failure during which a request is repeated."""
+    """Seconds after the first failure during which a request is retried."""
 
     def attempt(self, size: int) -> float:
-        """Seconds that one attempt to move so many bytes may take."""
+        """Timeout in seconds for one attempt to move `size` bytes."""
         return min(ATTEMPT_SECONDS, max(1.0, self.window)) + size / MIN_BYTES_PER_SECOND
 
     @property
     def backoff(self) -> dict[str, Any]:
-        """The same pauses for obstore."""
+        """The same backoff for obstore."""
         return {
             "init_backoff": timedelta(seconds=FIRST_BACKOFF),
             "max_backoff": timedelta(seconds=MAX_BACKOFF),
@@ -46,7 +46,7 @@ class RetryPolicy:
         limit: float | None,
         on_failure: Callable[[], None] = lambda: None,
     ) -> T:
-        """Do it, again after failures that may pass; the last failure is raised as it came."""
+        """Run `work`, and retry after transient failures; raises the last failure unchanged."""
         clock = asyncio.get_running_loop().time
         last: float | None = None
         backoff_seconds = FIRST_BACKOFF
@@ -59,7 +59,7 @@ class RetryPolicy:
                     raise
                 last = clock() + self.window if last is None else last
                 backoff_seconds = min(2 * backoff_seconds, MAX_BACKOFF)
-                wait = backoff_seconds * random.uniform(0.5, 1.0)  # noqa: S311 - keeps many clients from asking in step
+                wait = backoff_seconds * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, so that clients do not retry in step
                 if clock() + wait > last:
                     raise
                 on_failure()

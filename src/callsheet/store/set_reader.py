@@ -1,4 +1,4 @@
-"""Reading sets: the newest that is whole, and parts that are what their writer wrote."""
+"""Reads sets: finds the newest complete one, and verifies parts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger("callsheet.store")
 
 
 class StoredSet:
-    """A set that was written whole. Its parts are checked against their hashes whenever they are read."""
+    """A complete set. Its parts are verified against their hashes on every read."""
 
     def __init__(self, store: Store, record: ManifestRecord) -> None:
         self._store = store
@@ -28,22 +28,22 @@ class StoredSet:
 
     @property
     def name(self) -> str:
-        """What its writer called it."""
+        """The name its writer gave it."""
         return self.record.name
 
     @property
     def number(self) -> int:
-        """Its place in the row: a later set has a larger one."""
+        """Its number; later sets have larger ones."""
         return self.record.number
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """What its writer said about it."""
+        """The info its writer stored."""
         return self.record.info
 
     @cached_property
     def parts(self) -> Mapping[str, PartInfo]:
-        """Its parts by their names."""
+        """Its parts by name."""
         return {part.name: part for part in self.record.parts}
 
     @property
@@ -57,27 +57,27 @@ class StoredSet:
         )
 
     def read(self, part: str) -> bytes:
-        """A part in memory, once it has proved to be what was written."""
+        """Read and verify a part."""
         return b"".join(self._checked(part))
 
     def download(self, part: str, path: Path, *, progress: Progress | None = None) -> None:
-        """A part as a file, which appears when it has proved to be what was written."""
+        """Download a part to a file, which appears once verified."""
         save(self._checked(part, progress), path)
 
     def verify(self) -> None:
-        """Read every part and compare; BadSet for the first that is not what was written."""
+        """Read and verify every part; `BadSet` for the first damaged one."""
         for part in self.parts:
             for _ in self._checked(part):
                 pass
 
     def check(self) -> None:
-        """Compare what a list tells: whether every part is there in its size."""
-        there = {entry.key: entry.size for entry in self._store.list(self.record.folder)}
+        """Check by listing that every part exists with the right size."""
+        sizes = {entry.key: entry.size for entry in self._store.list(self.record.folder)}
         for part in self.record.parts:
-            size = there.get(self._key(part.name))
+            size = sizes.get(self._key(part.name))
             if size != part.size:
-                found = "missing" if size is None else f"{size:,} bytes long"
-                raise self._bad(f"its part {part.name!r} of {part.size:,} bytes is {found}")
+                actual = "missing" if size is None else f"{size:,} bytes long"
+                raise self._bad(f"its part {part.name!r} of {part.size:,} bytes is {actual}")
 
     def _checked(self, name: str, progress: Progress | None = None) -> Iterator[bytes]:
         part = self.parts.get(name)
@@ -98,16 +98,16 @@ class StoredSet:
             if not self._store.exists(manifest.key(self.number)):
                 raise RetryError(
                     f"the set {self.name!r} in {self._store.url} was removed while it was being read",
-                    fix="ask for the latest again",
+                    fix="call latest() again",
                 ) from None
             raise self._bad(f"its part {name!r} is missing") from None
         if digest.hexdigest() != part.sha256:
-            raise self._bad(f"its part {name!r} is not what was written: {done:,} bytes with another hash")
+            raise self._bad(f"its part {name!r} is damaged: {done:,} bytes with another hash")
 
     def _bad(self, why: str) -> BadSet:
         return BadSet(
             f"the set {self.name!r} in {self._store.url} is damaged: {why}",
-            fix=f"an earlier one: latest(store, before={self.number})",
+            fix=f"use an earlier one: latest(store, before={self.number})",
         )
 
     def _key(self, part: str) -> str:
@@ -115,9 +115,11 @@ class StoredSet:
 
 
 def latest(store: Store, *, before: int | None = None, skip_bad: bool = False) -> StoredSet | None:
-    """The newest set whose manifest is intact and whose parts are all there in their size; None when there is none.
+    """The newest set with an intact manifest and all parts in their right size; None if there is none.
 
-    A bad one is an error; with `skip_bad` it is logged and the one before it is taken. `before` is a set's number."""
+    A damaged one raises `BadSet`; with `skip_bad` it is logged and the previous one is used. `before` is a set's
+    number.
+    """
     return manifest.with_stable_listing(lambda: _latest(store, before, skip_bad))
 
 
@@ -128,8 +130,8 @@ def _latest(store: Store, before: int | None, skip_bad: bool) -> StoredSet | Non
                 raise record
             if record.kind == "claim":
                 continue
-            found = StoredSet(store, record)
-            found.check()
+            stored_set = StoredSet(store, record)
+            stored_set.check()
         except BadSet as bad:
             if isinstance(record, ManifestRecord):
                 store.head(manifest.key(record.number))  # NotFound: it was removed together with its parts
@@ -137,11 +139,11 @@ def _latest(store: Store, before: int | None, skip_bad: bool) -> StoredSet | Non
                 raise
             log.warning("%s; looking for an earlier one", bad.message)
         else:
-            return found
+            return stored_set
     return None
 
 
 def all_sets(store: Store) -> list[StoredSet]:
-    """Every set that counts, the newest first, those with a bad manifest left out; parts are not looked at."""
+    """All valid sets, newest first, without those with a damaged manifest; parts are not checked."""
     records = manifest.all_records(store)
     return [StoredSet(store, r) for r in records if isinstance(r, ManifestRecord) and r.kind == "set"]

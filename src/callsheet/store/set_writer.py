@@ -1,7 +1,7 @@
-"""Writing sets of parts so that a reader sees a whole set or none, and a writer that was replaced sees its end.
+"""Writes sets of parts atomically: readers see a complete set or none, and a replaced writer finds out.
 
-Parts go first, each to a name that no other attempt uses; the manifest with their sizes and hashes goes last, by a
-conditional put. The row of manifests is explained in manifest.py.
+Parts are uploaded first, under a name unique to the attempt; the manifest with their sizes and hashes comes last, by
+a conditional put. See manifest.py.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from callsheet.store.store import Store
 from callsheet.store.upload import Progress, UploadBody, UploadData
 
 PARALLEL = 4
-"""Parts that travel at the same time."""
+"""Parallel uploads."""
 _MAX_ATTEMPTS = 100
-"""How often others may be faster in taking over before that is an error."""
+"""How often other writers may win the race to claim before that is an error."""
 
 
 class PartWriter:
-    """Takes the parts of one set."""
+    """Uploads the parts of one set."""
 
     def __init__(self, store: Store, folder: str, parallel: int) -> None:
         self.folder = folder
@@ -41,9 +41,9 @@ class PartWriter:
         self._futures: dict[str, Future[str]] = {}
 
     def put(self, name: str, data: UploadData, *, progress: Progress | None = None) -> None:
-        """Send a part on its way; waits while others are. `data` must stay as it is until the set is closed."""
+        """Start uploading a part; waits while too many are in progress. Do not change `data` until the set is closed."""
         if name in self._bodies:
-            raise UserError(f"the set has two parts called {name!r}", fix="give each a name of its own")
+            raise UserError(f"the set has two parts called {name!r}", fix="give each part its own name")
         self._raise_first_failure()
         body = self._bodies[name] = UploadBody(data, progress, hashed=True)
         self._room.acquire()
@@ -68,7 +68,7 @@ class PartWriter:
         return tuple(PartInfo(name, body.done, body.sha256) for name, body in self._bodies.items())
 
     def abandon(self) -> None:
-        """Stop, and remove what is there already if that is possible at once; else a sweep finds it."""
+        """Stop, and try once to remove what was uploaded; otherwise a sweep removes it."""
         for body in self._bodies.values():
             body.cancel()
         self._pool.shutdown(cancel_futures=True)
@@ -78,34 +78,36 @@ class PartWriter:
 
 
 class SetWriter:
-    """The one writer of a row of sets, from `claim` until another one claims."""
+    """The only writer of a store's sets, from `claim` until another one claims."""
 
     def __init__(self, store: Store, record: ManifestRecord) -> None:
         self.store = store
         self.claimed = record
         self.active: set[str] = set()
-        """Folders of sets that are being written, or whose manifest was sent and may still arrive."""
+        """Folders of sets in progress, or whose manifest was sent and may still arrive."""
         self.needs_sweep = False
-        """Whether parts may be left of a set that failed."""
+        """Whether parts of a failed set may be left."""
         self._doubtful: set[str] = set()
         self._last = record.number
 
     @property
     def fence(self) -> int:
-        """Larger than that of every writer before."""
+        """Larger than that of every earlier writer."""
         return self.claimed.fence
 
     @contextlib.contextmanager
     def write_set(
         self, name: str, *, info: Mapping[str, Any] | None = None, parallel: int = PARALLEL
     ) -> Iterator[PartWriter]:
-        """Write a set: put its parts in the block; it becomes the latest when the block ends without an error.
+        """Write a set: put its parts inside the block; the set is published when the block ends without an error.
 
-        Fenced when another writer has taken over. After any other error from the end of the block the set may be
-        there or not, whole in any case: the answer may have been lost."""
+        Raises `Fenced` if another writer has taken over. After any other error at the end of the block the set may
+        exist or not, but never partly: the response may have been lost.
+        """
         if "/" in name or not name:
             raise UserError(
-                f"{name!r} cannot be the name of a set", fix="choose one without slashes, like step-120"
+                f"{name!r} is not a valid name for a set",
+                fix="choose a name without slashes, such as step-120",
             )
         stored_info = json.loads(json.dumps(dict(info or {}), allow_nan=False))
         folder = f"{name}.{self.fence}-{secrets.token_hex(4)}"
@@ -135,7 +137,7 @@ class SetWriter:
                 self.active.discard(folder)
 
     def _resolve_doubtful(self) -> None:
-        """No manifest of before can arrive any more: the numbers are taken."""
+        """Manifests sent before can no longer arrive: their numbers are taken."""
         self.needs_sweep = self.needs_sweep or bool(self._doubtful)
         self.active -= self._doubtful
         self._doubtful.clear()
@@ -151,12 +153,12 @@ class SetWriter:
             if self.store.put_if_absent(manifest.key(record.number), data) is None:
                 try:
                     existing = manifest.read(self.store, record.number)
-                except NotFound:  # a claim that was replaced just now; the later one is there
+                except NotFound:  # a claim that was just replaced; the later one is there
                     self.check_fence()
                     continue
                 if existing.incarnation != record.incarnation:
                     raise self._fenced(existing.number)
-                self._last = existing.number  # our own, whose answer was lost
+                self._last = existing.number  # our own, whose response was lost
                 if existing != record:
                     continue
             self._last = record.number
@@ -164,8 +166,8 @@ class SetWriter:
             return
 
     def _confirm(self, number: int) -> None:
-        """Fenced unless our record counts. One that a successor has found when it claimed is a set like any other; one
-        that came to its place later, because what had stood there was removed long ago, goes again."""
+        """Raise `Fenced` unless our record is valid. If a successor found it when claiming, it is a set like any
+        other; if it was written later, where an old record had been removed, it is deleted."""
         newer = _later_records(self.store, number)
         if newer and not any(
             isinstance(r, ManifestRecord) and r.number == number for r in all_records(self.store)
@@ -174,18 +176,18 @@ class SetWriter:
             raise self._fenced(newer[0])
 
     def check_fence(self) -> None:
-        """Fenced when somebody else has written after our last record."""
+        """Raise `Fenced` if another writer has written after our last record."""
         if newer := _later_records(self.store, self._last):
             raise self._fenced(newer[0])
 
     def _fenced(self, number: int) -> Fenced:
         return Fenced(
             f"another writer has taken over {self.store.url}: it wrote record {number} after our {self._last}",
-            fix="stop this process; the other one goes on",
+            fix="stop this process; the other one continues",
         )
 
     def keep(self, last: int, *, also: tuple[str, ...] = ()) -> list[str]:
-        """Remove all sets but the newest `last` and those whose name is in `also`; the names of the removed."""
+        """Remove all sets except the newest `last` and those named in `also`; return the names of the removed."""
         from callsheet.store.retention import keep, sweep
 
         removed = keep(self, last, also)
@@ -196,12 +198,13 @@ class SetWriter:
 
 
 def claim(store: Store, *, order: int | None = None) -> SetWriter:
-    """Become the one writer of sets in this store; whoever was before can finish no set any more.
+    """Become the only writer of sets in this store; the previous writer can no longer finish a set.
 
-    `order` is for those who know their place, such as a replica's attempt: a claim with a smaller one than the latest
-    writer's is refused, so that a process that was stuck before it claimed cannot come back.
+    `order` is for writers that know their position, such as a replica's attempt number: a claim with a smaller one
+    than the latest writer's is refused, so a process that hung before it claimed cannot take over.
 
-    What killed writers have left of sets that they never finished is removed."""
+    What killed writers left of unfinished sets is removed.
+    """
     from callsheet.store.retention import sweep
 
     for _ in range(_MAX_ATTEMPTS):
@@ -210,7 +213,7 @@ def claim(store: Store, *, order: int | None = None) -> SetWriter:
         if before and before.order is not None and order is not None and order < before.order:
             raise Fenced(
                 f"{store.url} belongs to a later writer: its order is {before.order}, ours {order}",
-                fix="stop this process; the other one goes on",
+                fix="stop this process; the other one continues",
             )
         number = top + 1
         record = ManifestRecord(
@@ -223,16 +226,16 @@ def claim(store: Store, *, order: int | None = None) -> SetWriter:
             continue
         _remove_older_claims(store, number)
         writer = SetWriter(store, record)
-        with contextlib.suppress(CallsheetError):  # what stays is removed by the next one
+        with contextlib.suppress(CallsheetError):  # removed by the next writer
             sweep(writer)
         return writer
     raise RetryError(
-        f"too many writers want {store.url} at the same time", fix="let one of them run, then try again"
+        f"too many writers claim {store.url} at the same time", fix="let one of them run, then try again"
     )
 
 
 def _newest_record(store: Store) -> tuple[ManifestRecord | None, int | None]:
-    """The newest record that can be read, and the number of the newest set: 0 for none, None for one that is bad."""
+    """The newest readable record, and the number of the newest set: 0 if there is none, None if it is damaged."""
     records = all_records(store)
     first = next((record for record in records if isinstance(record, ManifestRecord)), None)
     for record in records:
@@ -244,12 +247,12 @@ def _newest_record(store: Store) -> tuple[ManifestRecord | None, int | None]:
 
 
 def _later_records(store: Store, number: int) -> list[int]:
-    """Records after this one. A list may miss a claim that is being replaced by a later one, but not twice."""
+    """Records after this one. A listing may miss a claim that is just being replaced by a later one, but not twice."""
     return manifest.record_numbers(store, after=number) or manifest.record_numbers(store, after=number)
 
 
 def _remove_older_claims(store: Store, number: int) -> None:
-    """Those between us and the latest set say nothing any more; else a restarting writer would pile them up."""
+    """Remove claims between ours and the latest set; otherwise a writer that keeps restarting would pile them up."""
     with contextlib.suppress(NotFound):  # a later claim removes them
         for record in manifest.walk(store, before=number):
             if isinstance(record, BadSet) or record.kind == "set":

@@ -1,4 +1,4 @@
-"""The one interface to results and checkpoints, wherever they are."""
+"""One interface to results and checkpoints, wherever they are stored."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from callsheet.store.temp_files import TEMP_SUFFIX, sweep_folder, temporary_file
 from callsheet.store.upload import Progress, UploadBody, UploadData
 
 RETRY_SECONDS = 60.0
-"""Seconds for which a failing request to a cloud is repeated."""
+"""Seconds to retry a failing request to a cloud."""
 MAX_KEY_BYTES = 900
-"""Bytes. S3 takes 1,024, and the store's own prefix comes before it."""
+"""S3 allows 1,024 bytes, including the store's own prefix."""
 
 
 class Store:
-    """Objects below one address, by their keys: `runs/7/model.safetensors`. Made by `open_store`."""
+    """Objects under one address, by key: `runs/7/model.safetensors`. Created by `open_store`."""
 
     def __init__(self, address: StoreAddress, backend: Backend, prefix: str) -> None:
         self._address = address
         self._backend = backend
         self._prefix = prefix
-        """In front of every key; ends with a slash unless it is empty."""
+        """Prepended to every key; ends with a slash unless empty."""
 
     @property
     def url(self) -> str:
@@ -39,34 +39,36 @@ class Store:
         return f"<Store {self.url}>"
 
     def sub(self, prefix: str) -> Store:
-        """The store of what is below a prefix."""
+        """The store under a prefix."""
         return Store(self._address, self._backend, f"{self._full(prefix)}/")
 
     def within(self, patience: float) -> Store:
-        """The same store with another patience: seconds for which a failing request to a cloud is repeated."""
+        """The same store with another retry time, in seconds."""
         return Store(self._address, _backend(self._address, patience), self._prefix)
 
     def put(self, key: str, data: UploadData, *, progress: Progress | None = None) -> str:
-        """Write an object as a whole; its etag. What is large goes in several requests, a few at a time.
+        """Write an object atomically; return its etag. Large objects are uploaded in parts.
 
-        `progress` is called with the bytes handed over so far and, where known, the bytes in all; from another
-        thread, so it should be quick."""
+        `progress` is called from another thread with the bytes done and, if known, the total; it should be quick.
+        """
         return self.put_body(key, UploadBody(data, progress))
 
     def put_body(self, key: str, body: UploadBody) -> str:
-        """`put` for those who want to know the body's size and hash afterwards."""
+        """Like `put`, for callers that need the body's size and hash afterwards."""
         return self._backend.put(self._full(key), body)
 
     def put_if_absent(self, key: str, data: bytes) -> str | None:
-        """Write an object unless there is one; its etag, or None when there was one. Of many who try, one succeeds.
+        """Write an object unless it exists; return its etag, or None if it existed. Of several writers, one wins.
 
-        An answer may get lost. Then what is there is compared with `data`: let the bytes say who wrote them."""
+        If a response is lost, the stored content is compared with `data`: make the bytes identify their writer.
+        """
         return self._backend.create(self._full(key), bytes(data))
 
     def replace_if(self, key: str, data: bytes, etag: str) -> str | None:
-        """Write an object if it is still the one with this etag; the new etag, or None when it has changed or is gone.
+        """Overwrite an object if it still has this etag; return the new etag, or None if it changed or is gone.
 
-        Of many who try, one succeeds. In a folder, a plain `put` at the same moment is not noticed."""
+        Of several writers, one wins. In a folder, a plain `put` at the same time goes unnoticed.
+        """
         return self._backend.replace(self._full(key), bytes(data), etag)
 
     def get(self, key: str) -> bytes:
@@ -74,7 +76,7 @@ class Store:
         return self._backend.get(self._full(key))
 
     def stream(self, key: str, *, progress: Progress | None = None) -> Iterator[bytes]:
-        """An object's content in order, in chunks of a few megabytes; only a few of them are in memory at a time."""
+        """An object's content in order, in chunks of a few megabytes, with only a few of them in memory."""
         total = self.head(key).size if progress else None
         done = 0
         for chunk in self._backend.stream(self._full(key)):
@@ -84,17 +86,17 @@ class Store:
                 progress(done, total)
 
     def download(self, key: str, path: os.PathLike[str], *, progress: Progress | None = None) -> None:
-        """Write an object to a file, which appears when it is whole."""
+        """Download an object to a file, which appears when it is complete."""
         save(self.stream(key, progress=progress), Path(path))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Some bytes of an object; fewer where it ends sooner."""
+        """A range of bytes; fewer at the end of the object."""
         if start < 0 or length < 0:
-            raise UserError(f"there are no {length} bytes from {start} on", fix="both must be at least 0")
+            raise UserError(f"invalid range: {length} bytes from {start}", fix="both must be at least 0")
         return self._backend.get_range(self._full(key), start, length) if length else b""
 
     def list(self, folder: str = "", *, after: str = "") -> list[ObjectInfo]:
-        """Every object below a folder, in the order of the keys; with `after`, only those whose key comes later."""
+        """All objects under a folder, sorted by key; with `after`, only later keys."""
         start = self._full(after) if after else ""
         inside = self._full(folder) if folder else self._prefix.rstrip("/")
         skip = len(self._prefix)
@@ -109,7 +111,7 @@ class Store:
         return ObjectInfo(key, entry.size, entry.modified, entry.etag)
 
     def exists(self, key: str) -> bool:
-        """Whether there is such an object."""
+        """Whether the object exists."""
         try:
             self.head(key)
         except NotFound:
@@ -117,14 +119,16 @@ class Store:
         return True
 
     def delete(self, *keys: str) -> None:
-        """Remove objects; those that are not there do not matter."""
+        """Delete objects; missing ones are ignored."""
         if keys:
             self._backend.delete([self._full(key) for key in keys])
 
     def sweep(self, empty: re.Pattern[str]) -> int:
-        """Remove what killed writers left behind in a folder: how many files, and empty folders with such a name.
+        """Remove what killed writers left in a folder, and empty folders matching `empty`; return the number of
+        files.
 
-        What a living writer holds stays, however old it is. A cloud keeps that by its own rules."""
+        Files of living writers stay, however old they are. Clouds clean up by their own rules.
+        """
         if isinstance(self._backend, FileBackend):
             return self._backend.sweep(self._prefix.rstrip("/"), empty)
         return 0
@@ -132,7 +136,7 @@ class Store:
     def _full(self, key: str) -> str:
         if problem := _key_problem(key):
             raise UserError(
-                f"{key!r} cannot be a key in {self.url}: {problem}", fix="write it like runs/7/model.bin"
+                f"{key!r} is not a valid key in {self.url}: {problem}", fix="use a key like runs/7/model.bin"
             )
         return f"{self._prefix}{key}"
 
@@ -141,19 +145,21 @@ class Store:
 
 
 def open_store(url: str | os.PathLike[str], *, patience: float = RETRY_SECONDS) -> Store:
-    """The store at an address: file:///folder or a path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix.
+    """Open the store at an address: file:///folder or a path, s3://bucket/prefix, gs://bucket/prefix,
+    az://container/prefix.
 
-    Nothing is asked of a server before the first verb; whether there are credentials at all is checked at once."""
+    No request is sent yet, but missing credentials are reported at once.
+    """
     address = parse(os.fspath(url))
     inside = address.prefix if address.bucket else ""
     return Store(address, _backend(address, patience), f"{inside}/" if inside else "")
 
 
 def save(chunks: Iterable[bytes], path: Path) -> None:
-    """Write chunks to a file, which appears when it is whole."""
+    """Write chunks to a file, which appears when it is complete."""
     folder = os.path.dirname(os.path.abspath(path))
     try:
-        os.stat(folder)  # it is the caller's: none is made
+        os.stat(folder)  # the folder must exist: it is the caller's
         sweep_folder(folder)
         with temporary_file(folder) as (fd, temporary):
             for chunk in chunks:
@@ -182,7 +188,7 @@ def _key_problem(key: str) -> str:
     if any(part in ("", ".", "..") for part in key.split("/")):
         return "it has an empty part, . or .."
     if any(part.endswith(TEMP_SUFFIX) for part in key.split("/")):
-        return f"names that end with {TEMP_SUFFIX} are for temporary files"
+        return f"names ending with {TEMP_SUFFIX} are reserved for temporary files"
     if any(ord(letter) < 32 or letter in "\\\x7f" for letter in key):
         return "it has a backslash or a control character"
     return f"it is longer than {MAX_KEY_BYTES} bytes" if len(key.encode()) > MAX_KEY_BYTES else ""

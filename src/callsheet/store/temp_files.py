@@ -1,7 +1,7 @@
-"""Files of ours beside the objects, and how those of a killed writer are told from those of a living one.
+"""Temporary and lock files beside the objects, and how to recognize those of a killed writer.
 
-A writer holds a lock on its temporary file for as long as it needs it, and the kernel drops the lock when the process
-dies. So nobody has to guess by age or clock: what can be locked is abandoned. On a disk without locks nothing is removed.
+A writer holds a lock on its temporary file, and the kernel drops it when the process dies. So age and clocks do not
+matter: a file that can be locked is abandoned. On a disk without locks nothing is removed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Iterator
 
 TEMP_SUFFIX = "~"
-"""Names that end with it are not objects."""
+"""Suffix of names that are not objects."""
 _MAX_ATTEMPTS = 5
 _TEMPORARY = re.compile(rf"\.[0-9a-f]{{16}}\.tmp{TEMP_SUFFIX}")
 _LOCK = re.compile(rf"\.([0-9a-f]{{16}})\.lock{TEMP_SUFFIX}")
@@ -24,7 +24,7 @@ _LOCK = re.compile(rf"\.([0-9a-f]{{16}})\.lock{TEMP_SUFFIX}")
 
 @contextlib.contextmanager
 def temporary_file(folder: str) -> Iterator[tuple[int, str]]:
-    """A new file, open for writing, and its path. Whatever still has that name at the end is removed."""
+    """A new file, open for writing, and its path. If it still has that name at the end, it is removed."""
     fd, path = _create(folder)
     try:
         yield fd, path
@@ -35,7 +35,7 @@ def temporary_file(folder: str) -> Iterator[tuple[int, str]]:
 
 
 def _create(folder: str) -> tuple[int, str]:
-    """In a folder that somebody may remove as empty at this moment, or sweep before the file is locked."""
+    """Create the file; the folder may be removed as empty meanwhile, or the file swept before it is locked."""
     for _ in range(_MAX_ATTEMPTS):
         make_folders(folder)
         path = os.path.join(folder, f".{secrets.token_hex(8)}.tmp{TEMP_SUFFIX}")
@@ -43,16 +43,16 @@ def _create(folder: str) -> tuple[int, str]:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         except FileNotFoundError:
             continue
-        with contextlib.suppress(OSError):  # a disk without locks: then nobody sweeps it either
+        with contextlib.suppress(OSError):  # a disk without locks: nobody sweeps it either
             fcntl.flock(fd, fcntl.LOCK_EX)
         if os.fstat(fd).st_nlink:
             return fd, path
         os.close(fd)
-    raise FileNotFoundError(errno.ENOENT, "the folder is removed again and again", folder)
+    raise FileNotFoundError(errno.ENOENT, "the folder keeps being removed", folder)
 
 
 def make_folders(folder: str) -> None:
-    """Make a folder and those above it, each one durable."""
+    """Create a folder and its parents, each flushed to disk."""
     missing: list[str] = []
     while not os.path.isdir(folder):
         missing.append(folder)
@@ -65,11 +65,11 @@ def make_folders(folder: str) -> None:
             os.mkdir(path)
             sync_folder(os.path.dirname(path))
         if not os.path.isdir(path) and os.path.exists(path):
-            raise NotADirectoryError(errno.ENOTDIR, "a file stands where a folder should", path)
+            raise NotADirectoryError(errno.ENOTDIR, "a file is in the way of a folder", path)
 
 
 def sync_folder(folder: str) -> None:
-    """Make the names in a folder durable; some network disks cannot be asked, and do it by themselves."""
+    """Flush a folder's entries to disk; some network disks do not support this, and do it on their own."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -81,14 +81,14 @@ def sync_folder(folder: str) -> None:
 
 
 def write_all(fd: int, chunk: bytes | memoryview) -> None:
-    """The whole chunk, in as many calls as it takes."""
+    """Write the whole chunk, in as many calls as it takes."""
     view = memoryview(chunk)
     while view:
         view = view[os.write(fd, view) :]
 
 
 def lock_path(path: str) -> str:
-    """The file that excludes others while an object is replaced conditionally."""
+    """The lock file for conditional replacement of an object."""
     folder, name = os.path.split(path)
     return os.path.join(folder, f".{_name_hash(name)}.lock{TEMP_SUFFIX}")
 
@@ -99,7 +99,7 @@ def _name_hash(name: str) -> str:
 
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[None]:
-    """One conditional replacer of this object at a time, on every machine that sees the disk."""
+    """Hold the lock for replacing this object, across all machines that mount the disk."""
     lock = lock_path(path)
     while True:
         fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -117,7 +117,7 @@ def locked(path: str) -> Iterator[None]:
 
 
 def sweep_folder(folder: str) -> int:
-    """Remove what killed writers left in this very folder: temporary files, and locks of no object. How many."""
+    """Remove what killed writers left in this folder: temporary files, and locks without an object. Returns how many."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -137,7 +137,7 @@ def _remove_abandoned(path: str) -> bool:
         return False
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.stat(path), os.fstat(fd)):  # else it got its place before we had the lock
+        if os.path.samestat(os.stat(path), os.fstat(fd)):  # otherwise it was renamed before we got the lock
             os.unlink(path)
             return True
     except OSError:

@@ -1,4 +1,4 @@
-"""What is put, whatever form it comes in: chunks that can be produced again when a transfer has to start over."""
+"""The body of an upload, from whatever the caller passes: chunks that can be read again when a transfer restarts."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import Any
 from callsheet.store.errors import explain_os
 
 CHUNK = 8 * 1024 * 1024
-"""Bytes moved at a time; what is larger travels in several requests."""
+"""Bytes per chunk; larger bodies are sent in several requests."""
 
 Chunk = bytes | memoryview
 UploadData = bytes | bytearray | memoryview | os.PathLike[str] | Iterable[bytes]
 """Bytes, anything with a contiguous buffer, the path of a file, or an iterator of bytes."""
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes done and, where known, the bytes in all."""
+"""Called with the bytes done and, if known, the total."""
 
 
 class UploadCancelled(Exception):
-    """Nobody wants the transfer any more."""
+    """The upload was cancelled."""
 
 
 class UploadBody:
-    """Bytes on their way up, with their number and SHA-256 once they have been read."""
+    """Bytes to upload, with their count and SHA-256 once they have been read."""
 
     def __init__(self, data: UploadData, progress: Progress | None = None, *, hashed: bool = False) -> None:
         self.size: int | None = None
-        """Bytes in all, where known before they are read."""
+        """Total bytes, if known in advance."""
         self.single_use = False
-        """An iterator can be read only once: a transfer of it cannot start over."""
+        """An iterator can be read only once, so its transfer cannot restart."""
         self.done = 0
         self.sha256 = ""
         self._progress = progress
@@ -41,7 +41,7 @@ class UploadBody:
 
     def _open(self, data: Any) -> Callable[[], Iterator[Chunk]]:
         if isinstance(data, str):
-            raise TypeError("text can be neither bytes nor a path: encode it, or wrap it in pathlib.Path")
+            raise TypeError("pass bytes or a pathlib.Path, not a string")
         if isinstance(data, os.PathLike):
             path = Path(data)
             try:
@@ -58,7 +58,7 @@ class UploadBody:
         return lambda: (view[at : at + CHUNK] for at in range(0, view.nbytes, CHUNK))
 
     def chunks(self) -> Iterator[Chunk]:
-        """From the beginning, none longer than CHUNK."""
+        """The chunks from the start, none longer than CHUNK."""
         self.done = 0
         digest = hashlib.sha256()
         for chunk in self._source():
@@ -73,16 +73,16 @@ class UploadBody:
         self.sha256 = digest.hexdigest()
 
     def cancel(self) -> None:
-        """Let the transfer end with its next chunk: nobody wants it any more."""
+        """Stop the transfer at its next chunk."""
         self._cancelled = True
 
     def read(self) -> bytes:
-        """All of it, for what is known to be small."""
+        """All of it, for small bodies."""
         return b"".join(self.chunks())
 
 
 def _file_chunks(path: Path) -> Iterator[Chunk]:
-    """The file as long as it is now: one that grows meanwhile, as a log does, ends there."""
+    """The file at its current length: if it grows meanwhile, as a log does, the rest is left out."""
     try:
         with path.open("rb", buffering=0) as file:
             left = os.fstat(file.fileno()).st_size

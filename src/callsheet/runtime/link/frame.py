@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from callsheet.runtime.link.protocol import MAX_PART_BYTES, NO_BLOCK, BadMessage, Header
-from callsheet.runtime.schema import Layout, Schema
+from callsheet.runtime.schema import FrameLayout, Schema
 
 MAX_ITEMS = 1 << 20
 _NOTHING = memoryview(b"")
@@ -98,7 +98,7 @@ class Frame:
         """The sender, on the listener's side."""
         self._release = release
 
-    def layout(self, schema: Schema) -> Layout:
+    def layout(self, schema: Schema) -> FrameLayout:
         """Where the arrays lie in the payload; `BadMessage` if it does not match the schema."""
         header = self.header
         if header.schema != schema.hash:

@@ -83,6 +83,11 @@ class Link:
         return self._transport.shared_memory if self._transport else None
 
     @property
+    def connected(self) -> bool:
+        """Whether there is a connection."""
+        return self._transport is not None
+
+    @property
     def in_flight(self) -> int:
         """Blocks that the other side has not released yet."""
         return len(self._in_flight)

@@ -1,4 +1,4 @@
-"""Parameters: one process publishes named arrays under growing versions, many read the latest, always a whole one."""
+"""Parameters: one process publishes versions of named arrays, many read the latest, always complete."""
 
 from callsheet.runtime.parameters.reader import ParameterReader, Snapshot
 from callsheet.runtime.parameters.server import ParameterServer

@@ -1,7 +1,7 @@
-"""What a parameter server and its readers say to each other.
+"""Messages between a parameter server and its readers.
 
-A reader fetches ("send me what is newer than this, now or when it is there") or watches ("tell me once when there is
-something newer"). So asking costs no message while nothing is new, and no reader is told of every version.
+A reader fetches ("send me anything newer than this, now or once it exists") or watches ("notify me once when there is
+something newer"). So polling costs no message while nothing is new, and readers are not notified of every version.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SERVICE: Final = "parameters"
 FETCH: Final = 1
 WATCH: Final = 2
 SNAPSHOT: Final = 3
-"""Its payload: the schema (`Header.sequence` bytes), then the arrays from the next multiple of 64."""
+"""The payload: the schema (`Header.sequence` bytes), then the arrays from the next multiple of 64."""
 NOTICE: Final = 4
 
 NO_VERSION: Final = -1
@@ -26,14 +26,14 @@ MAX_VERSION: Final = (1 << 63) - 1
 
 
 class Version(msgspec.Struct, array_like=True, frozen=True):
-    """Which parameters: versions grow while one server lives, its successor may begin anywhere."""
+    """A version of the parameters. It grows during one server's lifetime; the next server may start anywhere."""
 
     incarnation: Natural = 0
-    """Of the server; 0 where it does not matter."""
+    """The server's incarnation; 0 where it does not matter."""
     number: Integer = NO_VERSION
 
     def newer_than(self, other: Version) -> bool:
-        """Whether a reader that has the other one wants this one."""
+        """Whether a reader that has `other` wants this one."""
         if self.number == NO_VERSION:
             return False
         if other.incarnation and other.incarnation != self.incarnation:
@@ -46,5 +46,5 @@ encode = msgspec.msgpack.Encoder().encode
 
 
 def decode_version(body: bytes) -> Version:
-    """A peer's version."""
+    """Decode a version."""
     return decode(_DECODER, body, "a version")

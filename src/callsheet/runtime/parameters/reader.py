@@ -1,16 +1,15 @@
-"""The side that reads: asks for what is newer, and copies a whole snapshot or nothing."""
+"""The reading side: requests newer parameters, and copies a complete snapshot or nothing."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 
 import numpy as np
 
 from callsheet.runtime import limits
-from callsheet.runtime.context import Context
+from callsheet.runtime.context import Closeable, Context
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.link import Link, TimedOut
 from callsheet.runtime.link.protocol import BadMessage, Header, Welcome
@@ -22,7 +21,7 @@ from callsheet.runtime.stop import Deadline
 
 log = logging.getLogger("callsheet.runtime")
 _FETCH_TIMEOUT = 1.0
-"""Seconds that a poll waits for a snapshot that is known to be there."""
+"""Seconds that a poll waits for a snapshot that is known to exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class Snapshot:
 
     version: int
     incarnation: int
-    """Which start of the publisher this is from: another one may begin with a lower version."""
+    """The publisher's incarnation; a restarted publisher may begin with a lower version."""
     arrays: dict[str, np.ndarray] = field(repr=False)
 
 
@@ -42,10 +41,10 @@ class _ReceivedSnapshot:
     schema: Schema
 
 
-class ParameterReader:
-    """Reads the latest parameters. One thread at a time uses it; nothing runs in the background.
+class ParameterReader(Closeable):
+    """Reads the latest parameters. Use it from one thread at a time; nothing runs in the background.
 
-    `poll` is for the loop of an actor: it costs a few microseconds while nothing is new::
+    `poll` is for an actor's loop: it costs a few microseconds while nothing is new::
 
         with Context.from_env() as ctx, ParameterReader(ctx, "parameters") as reader:
             policy = reader.wait()              # the first one
@@ -53,9 +52,8 @@ class ParameterReader:
                 policy = reader.poll() or policy
                 act(policy.arrays["weights"])
 
-    The arrays are the reader's own and are overwritten by the next snapshot; pass `out` to have them copied elsewhere.
-    With `views=True` nothing is copied: the arrays are read-only and show the publisher's memory, until the next
-    snapshot is returned.
+    The reader reuses its arrays for the next snapshot; pass `out` to copy into your own. With `views=True` nothing is
+    copied: the arrays are read-only views of the publisher's memory, valid until the next snapshot is returned.
     """
 
     def __init__(
@@ -85,21 +83,21 @@ class ParameterReader:
 
     @property
     def version(self) -> int:
-        """The version that was returned last; -1 before the first."""
+        """The version returned last; -1 before the first."""
         return self._current.number
 
     @property
     def shared_memory(self) -> bool | None:
-        """Whether the publisher is on this machine and its memory is read; None while there is no connection."""
+        """Whether snapshots are read from shared memory; None while disconnected."""
         return self._link.shared_memory
 
     def poll(
         self, newer_than: int | None = None, out: Mapping[str, np.ndarray] | None = None
     ) -> Snapshot | None:
-        """The latest snapshot if it is newer than the last one (or than that version); else None, at once."""
+        """The latest snapshot if it is newer than the last one (or than `newer_than`); otherwise None, at once."""
         wanted = self._wanted(newer_than)
         link = self._link
-        if link.shared_memory is None and not link.try_connect():
+        if not link.connected and not link.try_connect():
             return None
         link.check_connection()
         self._drop_outdated(wanted)
@@ -108,7 +106,7 @@ class ParameterReader:
                 self._request(protocol.WATCH, wanted)
                 return None
             if self._fetching == wanted:
-                return None  # the last poll waited for it long enough; it will come
+                return None  # the last poll waited long enough; it will arrive
         try:
             return self._fetch(wanted, Deadline(_FETCH_TIMEOUT), out)
         except TimedOut:
@@ -120,20 +118,20 @@ class ParameterReader:
         timeout: float | None = None,
         out: Mapping[str, np.ndarray] | None = None,
     ) -> Snapshot:
-        """The latest snapshot, as soon as it is newer than the last one (or than that version)."""
+        """Wait for a snapshot that is newer than the last one (or than `newer_than`)."""
         wanted = self._wanted(newer_than)
-        if self._link.shared_memory is not None:
+        if self._link.connected:
             self._link.check_connection()
             self._drop_outdated(wanted)
         try:
             return self._fetch(wanted, Deadline(timeout), out)
         except TimedOut as error:
             self._request(protocol.WATCH, wanted)
-            if self._link.shared_memory is None:
+            if not self._link.connected:
                 raise
             raise TimedOut(
                 f"{self._link.address} published nothing newer than version {wanted.number} in {timeout} s",
-                fix="wait longer, or see what the publisher does",
+                fix="wait longer, or check the publisher",
             ) from error
 
     def _wanted(self, newer_than: int | None) -> Version:
@@ -153,7 +151,7 @@ class ParameterReader:
             self._link.wait(deadline)
 
     def _request(self, verb: int, wanted: Version) -> None:
-        if self._link.shared_memory is None or wanted == (
+        if not self._link.connected or wanted == (
             self._fetching if verb == protocol.FETCH else self._watching
         ):
             return
@@ -161,7 +159,7 @@ class ParameterReader:
             self._fetching, self._watching = (wanted, None) if verb == protocol.FETCH else (None, wanted)
 
     def _drop_outdated(self, wanted: Version) -> None:
-        """What came while nobody waited is worth nothing when there is something newer."""
+        """Drop a snapshot that arrived while nobody waited, if there is a newer one."""
         received = self._received
         if received is not None and (
             self._latest.newer_than(received.version) or not received.version.newer_than(wanted)
@@ -226,10 +224,10 @@ class ParameterReader:
             self._received.frame.release()
         self._received = _ReceivedSnapshot(frame, version, schema)
         self._latest = version
-        self._fetching, self._watching = None, version  # the server tells when there is a newer one
+        self._fetching, self._watching = None, version  # the server notifies us of the next one
 
     def counts(self) -> dict[str, float]:
-        """Numbers for the metrics."""
+        """Counters for the metrics."""
         link = self._link.counts
         return {
             "version": self.version,
@@ -240,18 +238,10 @@ class ParameterReader:
         }
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._link.close()
         self._received = self._viewed_frame = None
         self._link.context.data_plane_metrics.untrack(self.counts)
-
-    def __enter__(self) -> ParameterReader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _decode_schema(frame: Frame) -> Schema:

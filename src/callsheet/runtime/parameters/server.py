@@ -1,4 +1,4 @@
-"""The side that publishes: a copy into memory that readers can map, and a thread that serves them."""
+"""The publishing side: copies parameters into memory that readers can map, and serves them from a thread."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from types import TracebackType
 
 import numpy as np
 
 from callsheet.errors import BugError, UserError
 from callsheet.runtime import limits
-from callsheet.runtime.context import Context, new_incarnation
+from callsheet.runtime.context import Closeable, Context, new_incarnation
 from callsheet.runtime.link.endpoint_handler import EndpointHandler
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.listener import Listener
@@ -34,9 +33,9 @@ from callsheet.runtime.stop import Stopping
 
 log = logging.getLogger("callsheet.runtime")
 _MAX_PER_READER = 8
-"""Snapshots that one reader has and has not given back: it shows one, has another, and waits for a third."""
+"""Snapshots one reader may hold: one in use, one received, and one more on request."""
 _CLOSE_TIMEOUT = 10.0
-"""Seconds that the thread has to end."""
+"""Seconds for the thread to end."""
 
 
 @dataclass
@@ -48,18 +47,18 @@ class _PublisherStats:
     notices: int = 0
 
 
-class ParameterServer:
+class ParameterServer(Closeable):
     """Publishes parameters to any number of readers. `publish` copies once and returns; a thread does the rest.
 
-    The arrays may be anything that NumPy sees as an array: a network's weights, statistics to normalize with, a step
-    counter. Readers get all arrays of one version, never a mix, and always the latest::
+    Anything that converts to a NumPy array can be published: a network's weights, normalization statistics, a step
+    counter. Readers always get the latest version, and all arrays of it::
 
         with Context.from_env() as ctx, ParameterServer(ctx, "parameters") as server:
             for version in range(1000):
                 server.publish(version, {"weights": np.zeros((64, 4), "f4"), "mean": np.zeros(4)})
 
-    Versions are whole numbers that only grow. A server that was started again may begin anywhere, for instance with
-    the version of its checkpoint: readers see a new `incarnation`.
+    Versions are integers that only grow. A restarted server may begin anywhere, for example at the version of its
+    checkpoint: readers see a new `incarnation`.
     """
 
     def __init__(self, context: Context, endpoint: str) -> None:
@@ -86,7 +85,7 @@ class ParameterServer:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The address it listens on."""
         return self._listener.address
 
     @property
@@ -95,7 +94,7 @@ class ParameterServer:
         return self._snapshots.latest.number
 
     def publish(self, version: int, arrays: Mapping[str, object]) -> None:
-        """Make these arrays the latest. They are copied, and may be changed as soon as this returns."""
+        """Publish a version. The arrays are copied, and may be changed as soon as this returns."""
         begun = time.perf_counter()
         with self._publishing:
             version = self._check(version)
@@ -104,7 +103,7 @@ class ParameterServer:
             if size > MAX_PAYLOAD_BYTES:
                 raise UserError(
                     f"parameters of {size:,} bytes are larger than {MAX_PAYLOAD_BYTES:,}",
-                    fix="publish them in parts, on endpoints of their own",
+                    fix="split them over several endpoints",
                 )
             stored = self._snapshots.acquire(size)
             try:
@@ -127,8 +126,8 @@ class ParameterServer:
         version = limits.integer("version", version, 0, protocol.MAX_VERSION)
         if version <= self.version:
             raise UserError(
-                f"version {version} is not newer than {self.version}, which is published",
-                fix="versions only grow; a process that starts again may begin anywhere",
+                f"version {version} is not newer than the published version {self.version}",
+                fix="versions must grow; only a restarted process may begin anywhere",
             )
         return version
 
@@ -158,7 +157,7 @@ class ParameterServer:
                     self._send_to_waiting()
         except Stopping:
             pass
-        except BaseException as error:  # the next publish says so
+        except BaseException as error:  # raised by the next publish
             self._failure = error
             log.exception("the thread that serves parameters ended")
         finally:
@@ -167,7 +166,7 @@ class ParameterServer:
     def _handle(self, frame: Frame) -> None:
         peer, header = frame.peer, frame.header
         if not peer.alive:
-            return  # it asked and went away: nobody would ever forget it here
+            return  # it disconnected after asking, and would never be removed here
         try:
             if frame.block != NO_BLOCK:
                 raise BadMessage("arrays, which nobody reads here")
@@ -188,7 +187,7 @@ class ParameterServer:
             self._listener.protocol_error(peer, str(error))
 
     def _announce(self) -> None:
-        """A new version is there."""
+        """A new version is available."""
         self._announced = latest = self._snapshots.latest
         self._send_to_waiting()
         for peer, wanted in list(self._watching.items()):
@@ -223,7 +222,7 @@ class ParameterServer:
             peer.send(Header(protocol.NOTICE, version=latest.number, body=protocol.encode(latest)))
 
     def counts(self) -> dict[str, float]:
-        """Numbers for the metrics."""
+        """Counters for the metrics."""
         return {
             **asdict(self._counts),
             "version": self.version,
@@ -243,14 +242,6 @@ class ParameterServer:
             self._thread.join(_CLOSE_TIMEOUT)
             if self._thread.is_alive():
                 log.warning("the thread that serves parameters did not end within %.0f s", _CLOSE_TIMEOUT)
-                return  # its memory stays: it may be in use
+                return  # keep its memory: it may be in use
             self._snapshots.close()
             self._context.data_plane_metrics.untrack(self.counts)
-
-    def __enter__(self) -> ParameterServer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -1,8 +1,8 @@
-"""The published snapshots: the latest, and those that some reader still reads; a fixed number of them.
+"""The published snapshots: the latest, and those that readers still use; a fixed number of them.
 
-Two threads use a shelf, the publisher's and the server's. What is lent is never written again before it came back. So
-few snapshots are lent at a time that one is always left to write into: publishing waits for nobody. While many are
-lent, readers share those; whoever keeps one for longer may keep it for good, and new memory takes its place.
+Two threads use the buffer, the publisher's and the server's. A snapshot that is lent is not overwritten until it is
+returned. So few are lent at a time that one is always free to write into: publishing never waits. When the limit is
+reached, readers share the lent ones; one that is held for too long is left to its readers, and gets new memory.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from callsheet.runtime.schema import ALIGNMENT, Schema
 
 MAX_LENT = 4
 SHARE_SECONDS = 0.1
-"""Seconds that a snapshot is shared although there is a newer one."""
+"""Seconds that a snapshot is still handed out although there is a newer one."""
 
 
 @dataclass(eq=False, slots=True)
 class BufferedSnapshot:
-    """One snapshot in memory that readers can map."""
+    """A snapshot in memory that readers can map."""
 
     block: Block
     version: Version = field(default_factory=Version)
@@ -61,14 +61,14 @@ class BufferedSnapshot:
         )
 
     def close(self) -> None:
-        """Forget the memory; it is gone when the last reader let go of it."""
+        """Free the memory, when the last reader has unmapped it."""
         self.views = {}
         self.schema = None
         self.block.close()
 
 
 def arrays_offset(schema: Schema) -> int:
-    """Where the arrays begin in a snapshot, after the schema."""
+    """Where the arrays start in a snapshot, after the schema."""
     return -(-len(schema.encoded) // ALIGNMENT) * ALIGNMENT
 
 
@@ -79,7 +79,7 @@ class SnapshotBuffer:
         self.max_lent = max_lent
         self.retired = 0
         self.latest = Version()
-        """What is published."""
+        """The published version."""
         self._lock = threading.Lock()
         self._all: list[BufferedSnapshot] = []
         self._spare: list[BufferedSnapshot] = []
@@ -93,11 +93,11 @@ class SnapshotBuffer:
 
     @property
     def lent(self) -> int:
-        """Snapshots that somebody reads."""
+        """Number of snapshots in use by readers."""
         return sum(stored.readers > 0 for stored in list(self._all))
 
     def acquire(self, size: int) -> BufferedSnapshot:
-        """A snapshot to write: nobody reads it, and it is not the latest."""
+        """A snapshot to write into: not the latest, and not in use."""
         with self._lock:
             if self._spare:
                 stored = self._spare.pop()
@@ -113,7 +113,7 @@ class SnapshotBuffer:
         return stored
 
     def publish(self, stored: BufferedSnapshot) -> None:
-        """From now on this one is the latest."""
+        """Make this snapshot the latest."""
         with self._lock:
             before, self._latest = self._latest, stored
             self.latest = stored.version
@@ -121,13 +121,13 @@ class SnapshotBuffer:
                 self._spare.append(before)
 
     def discard(self, stored: BufferedSnapshot) -> None:
-        """A blank one was not written after all."""
+        """Return an acquired snapshot that was not written."""
         with self._lock:
             self._spare.append(stored)
 
     def lend(self, wanted: Version) -> BufferedSnapshot | None:
-        """The latest, if it is newer than that. While too many older ones are lent, the newest of those, which was the
-        latest a moment ago; None when that is not newer: ask again soon, or when one came back."""
+        """Lend the latest snapshot if it is newer than `wanted`. If too many older ones are lent, lend the newest of
+        those; None if even that is not newer: ask again soon, or when one was returned."""
         with self._lock:
             latest = self._latest
             if latest is None or not latest.version.newer_than(wanted):
@@ -145,7 +145,7 @@ class SnapshotBuffer:
             return latest
 
     def _retire(self, lent: list[BufferedSnapshot], before: float) -> bool:
-        """Leave the one that was lent first to its readers, if that was before then."""
+        """Leave the snapshot that was lent first to its readers, if that was before `before`."""
         oldest = min(lent, key=lambda stored: stored.lent_since)
         if oldest.lent_since > before:
             return False
@@ -154,7 +154,7 @@ class SnapshotBuffer:
         return True
 
     def give_back(self, stored: BufferedSnapshot) -> None:
-        """A reader is done with it."""
+        """A reader has released it."""
         with self._lock:
             stored.readers -= 1
             if not stored.readers and stored is not self._latest and stored in self._all:
@@ -165,7 +165,7 @@ class SnapshotBuffer:
         stored.close()
 
     def close(self) -> None:
-        """Forget all memory."""
+        """Free all memory."""
         with self._lock:
             for stored in self._all:
                 stored.close()

@@ -1,4 +1,4 @@
-"""A policy server: simulators send observations, one batched call of a function answers many of them."""
+"""A policy server: simulators send observations, and one batched function call answers many of them."""
 
 from callsheet.runtime.policy.client import Actions, PolicyClient, PolicyFailed, Ticket
 from callsheet.runtime.policy.server import PolicyServer

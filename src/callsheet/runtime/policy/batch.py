@@ -1,4 +1,4 @@
-"""A batch of observations in arrays that are made once: requests are copied in, answers are cut out."""
+"""A batch of requests in preallocated arrays: observations are copied in, answers are sliced out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from callsheet.runtime.schema import Schema
 
 @dataclass(slots=True)
 class Request:
-    """One request in a batch: which rows are its environments'."""
+    """One request in a batch, and its rows."""
 
     frame: Frame
     lane: Lane
@@ -28,18 +28,18 @@ class Request:
 class RequestBatch:
     """Requests that are answered by one call."""
 
-    def __init__(self, most: int, observations: Schema, slots: RecurrentStates | None) -> None:
-        self.most = most
+    def __init__(self, limit: int, observations: Schema, slots: RecurrentStates | None) -> None:
+        self.limit = limit
         self.rows = 0
         self.begun = 0.0
-        """When its first request came."""
+        """When its first request arrived."""
         self.requests: list[Request] = []
-        self._observations = _arrays(most, observations)
+        self._observations = _arrays(limit, observations)
         self._targets = list(self._observations.items())
         self._state_store = slots
-        self._states = _arrays(most, slots.schema) if slots else {}
-        self._index = np.zeros(most, np.int64)
-        self._reset = np.zeros(most, np.bool_)
+        self._states = _arrays(limit, slots.schema) if slots else {}
+        self._index = np.zeros(limit, np.int64)
+        self._reset = np.zeros(limit, np.bool_)
         self._any_reset = False
 
     def add(self, request: Request, arrays: dict[str, np.ndarray], reset: bytes) -> None:
@@ -59,7 +59,7 @@ class RequestBatch:
 
     @property
     def observations(self) -> dict[str, np.ndarray]:
-        """What was asked about, `[rows, ...]`."""
+        """The observations, `[rows, ...]`."""
         return {name: array[: self.rows] for name, array in self._targets}
 
     def states(self) -> dict[str, np.ndarray]:
@@ -77,7 +77,7 @@ class RequestBatch:
         return self._index[: self.rows]
 
     def clear(self) -> None:
-        """Begin the next one."""
+        """Start the next batch."""
         if self._any_reset:
             self._reset[:] = False
             self._any_reset = False
@@ -88,33 +88,36 @@ class RequestBatch:
 
 
 def _arrays(count: int, schema: Schema) -> dict[str, np.ndarray]:
-    return {one.name: np.zeros((count, *(n or 0 for n in one.shape)), one.dtype) for one in schema.fields}
+    return {
+        field.name: np.zeros((count, *(n or 0 for n in field.shape)), field.dtype) for field in schema.fields
+    }
 
 
 def check_output(output: object, schema: Schema, rows: int, what: str) -> dict[str, np.ndarray]:
-    """What a policy returned, when it is what it should be; the types may be narrower or wider of the same kind."""
+    """Check what a policy returned. Types may be narrower or wider, but of the same kind."""
     if not isinstance(output, Mapping):
         raise UserError(
             f"the policy returned {type(output).__name__} for its {what}",
             fix=f"return a dictionary of arrays: {schema}",
         )
     arrays = {}
-    for one in schema.fields:
-        if one.name not in output:
+    for field in schema.fields:
+        if field.name not in output:
             raise UserError(
-                f"the policy's {what} have no {one.name!r}", fix=f"return a dictionary of arrays: {schema}"
+                f"the policy's {what} lack {field.name!r}", fix=f"return a dictionary of arrays: {schema}"
             )
-        array = np.asarray(output[one.name])
-        want = (rows, *one.shape)
-        if array.shape != want or not np.can_cast(array.dtype, one.dtype, "same_kind"):
+        array = np.asarray(output[field.name])
+        want = (rows, *field.shape)
+        if array.shape != want or not np.can_cast(array.dtype, field.dtype, "same_kind"):
             raise UserError(
-                f"the policy returned {one.name!r} as {array.dtype.name}{list(array.shape)}",
-                fix=f"{what} are {one}, for {rows} environments: {one.dtype.name}{list(want)}",
+                f"the policy returned {field.name!r} as {array.dtype.name}{list(array.shape)}",
+                fix=f"{what} are {field}; for {rows} environments return {field.dtype.name}{list(want)}",
             )
-        arrays[one.name] = array
+        arrays[field.name] = array
     if len(output) > len(arrays):
         extra = sorted(str(name) for name in set(output) - set(arrays))
         raise UserError(
-            f"the policy returned {extra[0]!r}, which its {what} do not have", fix=f"the schema is {schema}"
+            f"the policy returned {extra[0]!r}, which is not in the schema of its {what}",
+            fix=f"the schema is {schema}",
         )
     return arrays

@@ -1,24 +1,23 @@
-"""The side that asks: one request at a time in each lane, so that some environments step while others wait."""
+"""The requesting side: one request at a time per lane, so that some environments step while others wait."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
 
 from callsheet.errors import CallsheetError, UserError
 from callsheet.runtime import limits
-from callsheet.runtime.context import Context
+from callsheet.runtime.context import Closeable, Context
 from callsheet.runtime.link.blocks import Block
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.link import Link, TimedOut
 from callsheet.runtime.link.protocol import BadMessage, Header, Welcome
 from callsheet.runtime.policy import protocol
-from callsheet.runtime.schema import Layout, Schema
+from callsheet.runtime.schema import FrameLayout, Schema
 from callsheet.runtime.stop import Deadline
 
 
@@ -32,13 +31,13 @@ class Actions:
 
     arrays: dict[str, np.ndarray] = field(repr=False)
     version: int
-    """Of the policy that answered."""
+    """Version of the policy that answered."""
     incarnation: int
-    """Which start of the server answered: another one has begun with initial states."""
+    """The server's incarnation; a restarted server begins with initial states."""
 
 
 class Ticket(NamedTuple):
-    """A request that is on its way."""
+    """A request in flight."""
 
     lane: int
     sequence: int
@@ -52,20 +51,20 @@ class _Lane:
     open: bool = False
     """Whether the last request has no answer yet."""
     late: bool = False
-    """Whether a wait for that answer has timed out."""
+    """Whether a wait for that answer timed out."""
     frame: Frame | None = None
-    found: dict[str, np.ndarray] = field(default_factory=dict)
+    received: dict[str, np.ndarray] = field(default_factory=dict)
     """The arrays of that frame."""
     incarnation: int = 0
     failure: str = ""
     count: int = 0
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    views: dict[int, tuple[object, Layout, dict[str, np.ndarray]]] = field(default_factory=dict)
+    views: dict[int, tuple[object, FrameLayout, dict[str, np.ndarray]]] = field(default_factory=dict)
     answers: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-class PolicyClient:
-    """Asks a policy server for actions. One thread at a time uses it.
+class PolicyClient(Closeable):
+    """Requests actions from a policy server. Use it from one thread at a time.
 
     Observations and answers are arrays `[environments, ...]`::
 
@@ -84,12 +83,11 @@ class PolicyClient:
                 observations[half], *_ = envs[half].step(actions.arrays["action"])
                 tickets[half] = client.submit({"obs": observations[half]}, lane=half)
 
-    The answers' arrays are the client's own and are overwritten by the lane's next answer. With a recurrent policy the
-    server keeps a state for each environment of each lane; `reset` tells which environments begin anew.
+    The client reuses its arrays for the lane's next answer. With a recurrent policy the server keeps a state for each
+    environment of each lane; `reset` tells which environments start a new episode.
 
-    A request that has no answer when the connection breaks is sent again to the next server, and a server that has
-    answered it before answers the same. After a `TimedOut` the same ticket can be waited for again; a new request in
-    that lane gives the old one up.
+    If the connection breaks, open requests are resent to the next server; a server that has already answered one repeats
+    the answer. After a `TimedOut` you can wait for the same ticket again; a new request in that lane discards the old one.
     """
 
     def __init__(
@@ -117,13 +115,13 @@ class PolicyClient:
 
     @property
     def shared_memory(self) -> bool | None:
-        """Whether the server is on this machine and memory is exchanged; None while there is no connection."""
+        """Whether shared memory is used; None while disconnected."""
         return self._link.shared_memory
 
     def act(
         self, arrays: Mapping[str, np.ndarray], reset: np.ndarray | None = None, timeout: float | None = None
     ) -> Actions:
-        """Ask, and wait for the answer."""
+        """Send a request and wait for the answer."""
         deadline = Deadline(timeout)
         ticket = self._submit(arrays, reset, 0, deadline)
         return self._result(ticket, deadline)
@@ -136,7 +134,7 @@ class PolicyClient:
         lane: int = 0,
         timeout: float | None = None,
     ) -> Ticket:
-        """Ask, and get the answer later with `result`. Each lane has one request at a time."""
+        """Send a request; get the answer later with `result`. Each lane has one request at a time."""
         return self._submit(
             arrays, reset, limits.integer("lane", lane, 0, protocol.MAX_LANES - 1), Deadline(timeout)
         )
@@ -147,7 +145,7 @@ class PolicyClient:
         one = self._lanes[lane]
         if one.open and not one.late:
             raise UserError(
-                f"lane {lane} waits for an answer already", fix="take it with result(), or use another lane"
+                f"lane {lane} already waits for an answer", fix="take it with result(), or use another lane"
             )
         if self._server_info is None:
             self._first_connect(arrays, deadline.timeout)
@@ -170,13 +168,13 @@ class PolicyClient:
         return Ticket(lane, one.sequence)
 
     def result(self, ticket: Ticket, timeout: float | None = None) -> Actions:
-        """The answer to a request; waits for it."""
+        """Wait for the answer to a request."""
         return self._result(ticket, Deadline(timeout))
 
     def _result(self, ticket: Ticket, deadline: Deadline) -> Actions:
         lane = self._lanes[ticket.lane]
         if ticket.sequence != lane.sequence or not (lane.open or lane.frame or lane.failure):
-            raise UserError(f"{ticket} was answered or given up before", fix="take each answer once")
+            raise UserError(f"{ticket} was already answered or discarded", fix="take each answer once")
         try:
             while lane.open:
                 self._link.wait(deadline)
@@ -190,20 +188,20 @@ class PolicyClient:
             )
         frame, lane.frame = lane.frame, None
         assert frame is not None
-        found, lane.found = lane.found, {}
+        received, lane.received = lane.received, {}
         answers = lane.answers
-        for name, value in found.items():
+        for name, value in received.items():
             mine = answers.get(name)
             if mine is None or mine.shape != value.shape or mine.dtype != value.dtype:
-                answers = lane.answers = {name: np.empty_like(value) for name, value in found.items()}
+                answers = lane.answers = {name: np.empty_like(value) for name, value in received.items()}
                 break
-        for name, value in found.items():
+        for name, value in received.items():
             np.copyto(answers[name], value)
         frame.release()
         return Actions(answers, frame.header.version, lane.incarnation)
 
     def _first_connect(self, arrays: Mapping[str, np.ndarray], timeout: float | None) -> None:
-        """The first request: agree with the server on what is sent."""
+        """Before the first request: derive the schema, and connect."""
         if self._schema is None:
             items = {}
             for name, value in arrays.items():
@@ -211,7 +209,7 @@ class PolicyClient:
                 if not array.ndim or not len(array):
                     raise UserError(
                         f"array {name!r} has the shape {list(array.shape)}",
-                        fix="observations are arrays [environments, ...], also for one environment",
+                        fix="observations are arrays [environments, ...], even for one environment",
                     )
                 items[name] = array[0]
             self._schema = Schema.of(items)
@@ -219,7 +217,7 @@ class PolicyClient:
         self._link.connect(timeout)
 
     def _check(self, lane: _Lane, arrays: Mapping[str, np.ndarray]) -> int:
-        """How many environments these observations are of, when they are what was agreed."""
+        """Check the observations against the schema; return the number of environments."""
         schema, server_info = self._schema, self._server_info
         assert schema is not None
         assert server_info is not None
@@ -235,29 +233,29 @@ class PolicyClient:
         else:
             if len(arrays) == len(shapes):
                 return lane.count
-        found = {name: np.asarray(value) for name, value in arrays.items()}
-        first = next(iter(found.values())) if found else np.zeros(())
+        observations = {name: np.asarray(value) for name, value in arrays.items()}
+        first = next(iter(observations.values())) if observations else np.zeros(())
         count = len(first) if first.ndim else 0
-        if not 0 < count <= server_info.most:
+        if not 0 < count <= server_info.max_batch:
             raise UserError(
                 f"a request of {count} observations",
-                fix=f"between 1 and {server_info.most} fit into one batch",
+                fix=f"send 1 to {server_info.max_batch} observations",
             )
         Schema(tuple(type(one)(one.name, one.dtype, (count, *one.shape)) for one in schema.fields)).check(
-            found
+            observations
         )
-        lane.shapes = {name: array.shape for name, array in found.items()}
+        lane.shapes = {name: array.shape for name, array in observations.items()}
         lane.count = count
         return count
 
-    def _views(self, lane: _Lane, block: Block, layout: Layout) -> dict[str, np.ndarray]:
-        found = lane.views.get(block.index)
-        if found is None or found[0] is not block.memory or found[1] is not layout:
-            found = lane.views[block.index] = (block.memory, layout, layout.views(block.view))
-        return found[2]
+    def _views(self, lane: _Lane, block: Block, layout: FrameLayout) -> dict[str, np.ndarray]:
+        cached = lane.views.get(block.index)
+        if cached is None or cached[0] is not block.memory or cached[1] is not layout:
+            cached = lane.views[block.index] = (block.memory, layout, layout.views(block.view))
+        return cached[2]
 
     def _discard_answer(self, lane: _Lane) -> None:
-        """What the lane's last request may still bring is not wanted."""
+        """Drop the answer to the lane's last request."""
         if lane.frame is not None:
             lane.frame.release()
             lane.frame = None
@@ -266,9 +264,9 @@ class PolicyClient:
     def _on_connect(self, welcome: Welcome) -> None:
         self._server_info = protocol.decode_server_info(welcome.body)
         for lane in self._lanes:
-            lane.shapes = {}  # another server may take smaller requests
+            lane.shapes = {}  # another server may accept smaller requests
         try:
-            answers = Schema.decode(self._server_info.answers)
+            answers = Schema.decode(self._server_info.answer_schema)
         except ValueError as error:
             raise BadMessage(str(error)) from None
         if self._answers is None or answers.hash != self._answers.hash:
@@ -280,10 +278,10 @@ class PolicyClient:
             raise BadMessage(f"an answer with {len(header.body)} bytes")
         lane = self._lanes[header.body[0]]
         if header.sequence != lane.sequence or not lane.open:
-            frame.release()  # given up, or answered twice
+            frame.release()  # discarded, or answered twice
             return
         if header.verb == protocol.ANSWER:
-            lane.found = frame.arrays(self._answers)
+            lane.received = frame.arrays(self._answers)
             lane.frame = frame
             lane.incarnation = self._server_info.incarnation if self._server_info else 0
         elif header.verb == protocol.FAILURE:
@@ -295,7 +293,7 @@ class PolicyClient:
         self._wait_seconds.observe(time.monotonic() - lane.asked)
 
     def counts(self) -> dict[str, float]:
-        """Numbers for the metrics."""
+        """Counters for the metrics."""
         link = self._link.counts
         return {
             "requests": self._requests,
@@ -305,17 +303,9 @@ class PolicyClient:
         }
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._link.close()
         self._link.context.data_plane_metrics.untrack(self.counts)
-
-    def __enter__(self) -> PolicyClient:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _encode_reset(reset: np.ndarray, count: int) -> bytes:
@@ -323,6 +313,6 @@ def _encode_reset(reset: np.ndarray, count: int) -> bytes:
     if flags.shape != (count,) or flags.dtype != np.bool_:
         raise UserError(
             f"reset is {flags.dtype.name}{list(flags.shape)}",
-            fix=f"one boolean for each environment: bool[{count}]",
+            fix=f"pass one boolean per environment: bool[{count}]",
         )
     return flags.tobytes() if flags.any() else b""

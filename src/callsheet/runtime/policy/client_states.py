@@ -1,7 +1,7 @@
-"""The recurrent states of all clients' environments, in a few large arrays: gathered and stored with one call each.
+"""The recurrent states of all clients' environments, in a few large arrays, read and written with one call each.
 
-A client that lost its connection keeps its slots for a while, with its last answers: so a request that it sends again
-is answered again and not computed twice, which would move the state on twice.
+A disconnected client keeps its states and last answers for a while. So a request that it resends is answered from
+memory and not computed twice, which would advance the state twice.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from typing import Final
 import numpy as np
 
 from callsheet.runtime.link.blocks import Block
-from callsheet.runtime.schema import Layout, Schema
+from callsheet.runtime.schema import FrameLayout, Schema
 
 KEEP_SECONDS: Final = 30.0
-"""Seconds that the states of a client without a connection are kept."""
+"""Seconds to keep the states of a disconnected client."""
 MAX_STATES: Final = 1 << 16
 
 
 class StatesFull(Exception):
-    """All slots are taken."""
+    """All slots are in use."""
 
 
 @dataclass(eq=False, slots=True)
 class Lane:
-    """One request at a time of one client, and what belongs to its environments."""
+    """One client's lane: one request at a time, and the states of its environments."""
 
     sequence: int = 0
-    """Of the last request that was answered."""
+    """Sequence number of the last answered request."""
     version: int = 0
     busy: bool = False
-    """Whether a request of it is in the batch that is being made."""
+    """Whether one of its requests is in the current batch."""
     slots: np.ndarray | None = None
 
 
 @dataclass(eq=False, slots=True)
 class ClientRecord:
-    """One client, also while its connection is gone."""
+    """One client, even while it is disconnected."""
 
     name: str
     incarnation: int
     lanes: dict[int, Lane] = field(default_factory=dict)
     gone_since: float = 0.0
-    """When the connection was lost; 0 while there is one."""
-    views: dict[int, tuple[object, Layout, dict[str, np.ndarray]]] = field(default_factory=dict)
+    """When the connection was lost; 0 while connected."""
+    views: dict[int, tuple[object, FrameLayout, dict[str, np.ndarray]]] = field(default_factory=dict)
 
-    def views_of(self, block: Block, layout: Layout) -> dict[str, np.ndarray]:
-        """The arrays in a block of answers: made once, as long as the block and the layout stay the same."""
+    def views_of(self, block: Block, layout: FrameLayout) -> dict[str, np.ndarray]:
+        """The arrays in a block of answers, cached as long as block and layout stay the same."""
         cached = self.views.get(block.index)
         if cached is None or cached[0] is not block.memory or cached[1] is not layout:
             cached = self.views[block.index] = (block.memory, layout, layout.views(block.view))
@@ -64,7 +64,7 @@ class ClientRecord:
 
 
 class RecurrentStates:
-    """States and last answers by slot."""
+    """States and last answers, by slot."""
 
     def __init__(self, initial: Mapping[str, object], answers: Schema, limit: int = MAX_STATES) -> None:
         self.limit = limit
@@ -79,11 +79,11 @@ class RecurrentStates:
 
     @property
     def schema(self) -> Schema:
-        """What the state of one environment looks like."""
+        """Schema of one environment's state."""
         return self._state_schema
 
     def allocate(self, count: int) -> np.ndarray:
-        """Slots in their initial state."""
+        """Allocate slots in their initial state."""
         if self.used + count > self.limit:
             raise StatesFull(f"the states of {self.limit:,} environments are kept already")
         while len(self._free) < count:
@@ -95,7 +95,7 @@ class RecurrentStates:
         return taken
 
     def free(self, slots: np.ndarray) -> None:
-        """Nobody needs them any more."""
+        """Free slots."""
         self.used -= len(slots)
         self._free.extend(int(slot) for slot in slots)
 
@@ -114,7 +114,7 @@ class RecurrentStates:
         self._size = size
 
     def gather(self, slots: np.ndarray, into: dict[str, np.ndarray], reset: np.ndarray | None) -> None:
-        """Copy the states of these slots; the initial ones where `reset` is true."""
+        """Copy the states of these slots, or the initial state where `reset` is true."""
         for name, target in into.items():
             np.take(self._state_arrays[name], slots, axis=0, out=target, mode="clip")
             if reset is not None:
@@ -123,7 +123,7 @@ class RecurrentStates:
     def store(
         self, slots: np.ndarray, states: Mapping[str, np.ndarray], answers: Mapping[str, np.ndarray]
     ) -> None:
-        """Keep the states for the next request, and the answers for one that is sent again."""
+        """Store the states for the next request, and the answers in case the request is resent."""
         for name, value in states.items():
             self._state_arrays[name][slots] = value
         for name, value in answers.items():
@@ -143,7 +143,7 @@ class ClientRegistry:
         self.connected = 0
 
     def connect(self, name: str, incarnation: int) -> ClientRecord:
-        """The client of a new connection: as it was, if it is the same process."""
+        """The client of a new connection, with its states if it is the same process."""
         client = self._by_name.get(name)
         if client is None or client.incarnation != incarnation:
             if client is not None:
@@ -162,14 +162,14 @@ class ClientRegistry:
             self._forget(client)
 
     def evict_disconnected(self) -> bool:
-        """Forget the one that has been gone for longest; whether there was one."""
+        """Forget the client that has been disconnected the longest; return whether there was one."""
         gone = [one for one in self._by_name.values() if one.gone_since]
         if gone:
             self._forget(min(gone, key=lambda one: one.gone_since))
         return bool(gone)
 
     def expire(self) -> None:
-        """Forget those who did not come back."""
+        """Forget clients that did not reconnect in time."""
         before = time.monotonic() - KEEP_SECONDS
         for client in [one for one in self._by_name.values() if 0 < one.gone_since < before]:
             self._forget(client)

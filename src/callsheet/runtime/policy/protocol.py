@@ -1,8 +1,7 @@
-"""What a policy server and its clients say to each other.
+"""Messages between a policy server and its clients.
 
-A client has a few lanes, each with one request at a time. A request's block is given back with its answer, so that a
-request without an answer is sent again when the connection was lost; its sequence tells the server whether it has
-answered it before.
+A client has a few lanes, each with one request at a time. A request's block is released with its answer, so a request
+without an answer is resent after a reconnect; its sequence number tells the server whether it has answered it before.
 """
 
 from __future__ import annotations
@@ -16,26 +15,26 @@ from callsheet.runtime.link.protocol import MAX_MAPPED_BYTES, Natural, decode
 SERVICE: Final = "policy"
 
 REQUEST: Final = 1
-"""Its body: the lane in one byte, then nothing, or one byte for each environment: whether it begins anew."""
+"""Body: the lane in one byte, then nothing, or one byte per environment: whether its state is reset."""
 ANSWER: Final = 2
 FAILURE: Final = 3
-"""Its body: the lane, then what went wrong."""
+"""Body: the lane, then the error message."""
 
 MAX_LANES: Final = 8
 LANES: Final = tuple(bytes([number]) for number in range(MAX_LANES))
 MAX_TEXT_BYTES: Final = 2000
 MAX_REQUEST_BYTES: Final = MAX_MAPPED_BYTES // (2 * MAX_LANES)
-"""Bytes of a request or an answer: a peer maps so many of them."""
+"""Largest request or answer; a peer maps several of them."""
 
 
 class ServerInfo(msgspec.Struct, array_like=True):
     """What a server says about itself in the welcome."""
 
     incarnation: Natural
-    answers: bytes
+    answer_schema: bytes
     """The schema of the answers."""
-    most: Natural
-    """Environments that one request may have."""
+    max_batch: Natural
+    """Environments per request."""
 
 
 _TERMS = msgspec.msgpack.Decoder(ServerInfo)
@@ -43,5 +42,5 @@ encode = msgspec.msgpack.Encoder().encode
 
 
 def decode_server_info(body: bytes) -> ServerInfo:
-    """A server's terms."""
+    """Decode a server's info."""
     return decode(_TERMS, body, "terms")

@@ -1,4 +1,4 @@
-"""The side that answers: requests are gathered until a batch is full or has waited long enough, then one call is made."""
+"""The answering side: collects requests until a batch is full or has waited long enough, then makes one call."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from callsheet.errors import UserError
 from callsheet.runtime import limits
-from callsheet.runtime.context import Context, new_incarnation
+from callsheet.runtime.context import Closeable, Context, new_incarnation
 from callsheet.runtime.link.endpoint_handler import EndpointHandler, RefuseLink
 from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.listener import Listener
@@ -45,12 +44,12 @@ class _ServerStats:
     answered_again: int = 0
 
 
-class PolicyServer:
-    """Answers the observations of many simulators with one call of a function for many of them at once.
+class PolicyServer(Closeable):
+    """Answers the observations of many simulators with one function call for many of them.
 
-    `function` gets the observations as arrays `[rows, ...]` and returns the answers, `[rows, ...]` too. A batch is
-    answered when it is full, when its first request has waited for `max_wait` seconds, or when every client that is
-    there waits for an answer::
+    `function` gets the observations as arrays `[rows, ...]` and returns the answers, also `[rows, ...]`. A batch is
+    answered when it is full, when its first request has waited for `max_wait` seconds, or when every connected client
+    waits for an answer::
 
         def act(observations):
             return {"action": np.argmax(observations["obs"] @ weights, axis=1)}
@@ -60,12 +59,12 @@ class PolicyServer:
                 schema_in=Schema.of({"obs": np.zeros(4, "f4")}), schema_out=Schema.of({"action": np.int64(0)}))
             server.serve()
 
-    With `state`, the initial state of one environment, the function gets the states as its second argument and
-    returns the answers and the new states. They are kept here, by client and lane, until the client goes; a restarted
-    server begins with initial states, which clients see by the answers' `incarnation`.
+    With `state`, the initial state of one environment, the function gets the states as its second argument and returns
+    answers and new states. The server keeps them, by client and lane, while the client is there; a restarted server begins
+    with initial states, which clients recognize by the answers' `incarnation`.
 
-    `version` stands in every answer; set it when the policy changes, between two calls of `step` or in the function.
-    When the function fails, those who asked get the error, and after `max_failures` in a row the server raises it.
+    `version` is part of every answer; set it when the policy changes, between two calls of `step` or in the function. If
+    the function raises, the clients in the batch get the error; after `max_failures` in a row the server raises it.
     """
 
     def __init__(
@@ -83,13 +82,15 @@ class PolicyServer:
     ) -> None:
         for schema, which in ((schema_in, "schema_in"), (schema_out, "schema_out")):
             if not schema.fixed:
-                raise UserError(f"{which} has free lengths: {schema}", fix="fix the length of every axis")
+                raise UserError(
+                    f"{which} has axes of variable length: {schema}", fix="set a fixed length for every axis"
+                )
         max_batch = limits.integer("max_batch", max_batch, 1)
         for schema, which in ((schema_in, "observations"), (schema_out, "answers")):
             size = schema.layout(max_batch).nbytes
             if size > protocol.MAX_REQUEST_BYTES:
                 raise UserError(
-                    f"max_batch is {max_batch}, whose {which} have {size:,} bytes, and a message takes "
+                    f"max_batch is {max_batch}, whose {which} have {size:,} bytes, but a message holds at most "
                     f"{protocol.MAX_REQUEST_BYTES:,}",
                     fix=f"choose max_batch={protocol.MAX_REQUEST_BYTES // schema.layout(1).nbytes} or less",
                 )
@@ -123,16 +124,16 @@ class PolicyServer:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The address it listens on."""
         return self._listener.address
 
     def serve(self) -> None:
-        """Answer until the process should stop: ends with `Stopping`."""
+        """Answer until the process should stop; ends with `Stopping`."""
         while True:
             self.step()
 
     def step(self, timeout: float | None = None) -> int:
-        """Wait for a batch and answer it; how many observations it had, 0 when the time is over."""
+        """Wait for a batch and answer it; return its number of observations, 0 at the timeout."""
         self._context.stop.check()
         self._gather(Deadline(timeout))
         rows = self._batch.rows
@@ -155,7 +156,7 @@ class PolicyServer:
             if batch.rows:
                 left = batch.begun + self.max_wait - time.monotonic()
                 everyone = len(self._waiting_peers) >= self._clients.connected
-                if deferred or everyone or left <= 0 or batch.rows >= batch.most:
+                if deferred or everyone or left <= 0 or batch.rows >= batch.limit:
                     return
             elif deadline.passed:
                 return
@@ -164,15 +165,15 @@ class PolicyServer:
             waiting.extend(self._listener.poll(left))
 
     def _add_request(self, frame: Frame) -> bool:
-        """Add a request to the batch, or say no to it; False when it must wait for the next batch."""
+        """Add a request to the batch, or refuse it; False if it must wait for the next batch."""
         peer, header, batch = frame.peer, frame.header, self._batch
         if not peer.alive:
-            return True  # the client sends it again with its next connection
+            return True  # the client resends it on its next connection
         try:
             number, reset = _parse_request(header)
-            if header.count > batch.most:
+            if header.count > batch.limit:
                 self._send_failure(
-                    frame, number, f"{header.count} observations, and a batch takes {batch.most}"
+                    frame, number, f"{header.count} observations, and a batch takes {batch.limit}"
                 )
                 return True
             client = peer.state or self._connect_client(peer)
@@ -183,7 +184,7 @@ class PolicyServer:
                     return True
                 if lane.busy:
                     return False
-            if batch.rows + header.count > batch.most:
+            if batch.rows + header.count > batch.limit:
                 return False
             arrays = frame.arrays(self._in)
         except BadMessage as error:
@@ -204,7 +205,7 @@ class PolicyServer:
         return client
 
     def _assign_states(self, lane: Lane, number: int, count: int) -> str:
-        """Have slots for a lane's environments, or say why not."""
+        """Allocate states for a lane's environments; return the problem, if any."""
         while lane.slots is None and self._states is not None:
             try:
                 lane.slots = self._states.allocate(count)
@@ -228,7 +229,7 @@ class PolicyServer:
             why = f"{type(error).__name__}: {error}"
             if why not in self._logged_failures and len(self._logged_failures) < 100:
                 self._logged_failures.add(why)
-                log.exception("the policy failed; those who asked are told so")
+                log.exception("the policy function failed; the clients get the error")
             self._report_failure(error, why)
             return
         self._call_seconds.observe(time.monotonic() - begun)
@@ -250,14 +251,14 @@ class PolicyServer:
         batch = self._batch
         if self._states is None:
             return check_output(self._function(batch.observations), self._out, batch.rows, "answers"), {}
-        found = self._function(batch.observations, batch.states())
-        if not isinstance(found, tuple) or len(found) != 2:
+        output = self._function(batch.observations, batch.states())
+        if not isinstance(output, tuple) or len(output) != 2:
             raise UserError(
-                f"the policy returned {type(found).__name__}",
-                fix="with a state it returns two dictionaries: answers, states",
+                f"the policy returned {type(output).__name__}",
+                fix="with a state, return two dictionaries: answers and states",
             )
-        answers = check_output(found[0], self._out, batch.rows, "answers")
-        return answers, check_output(found[1], self._states.schema, batch.rows, "states")
+        answers = check_output(output[0], self._out, batch.rows, "answers")
+        return answers, check_output(output[1], self._states.schema, batch.rows, "states")
 
     def _answer(
         self,
@@ -279,19 +280,19 @@ class PolicyServer:
         views = peer.state.views_of(block, layout)
         for name, array in answers.items():
             np.copyto(views[name], array[first:last], casting="same_kind")
-        frame.release()  # travels with the answer
+        frame.release()  # the release travels with the answer
         header = Header(
             protocol.ANSWER, self._out.hash, count, frame.header.sequence, version, (), protocol.LANES[number]
         )
         peer.send(header, block, layout.nbytes)
 
     def _repeat_answer(self, frame: Frame, lane: Lane, number: int) -> None:
-        """A request that was answered before, when the answer was lost with the connection."""
+        """Repeat an answer that was lost with the connection."""
         if frame.header.sequence == lane.sequence and lane.slots is not None and self._states is not None:
             self._counts.answered_again += 1
             self._answer(frame, number, self._states.answers(lane.slots), 0, len(lane.slots), lane.version)
         else:
-            frame.release()  # the client gave it up long ago
+            frame.release()  # the client discarded it long ago
 
     def _send_failure(self, frame: Frame, number: int, why: str) -> None:
         frame.release()
@@ -312,7 +313,7 @@ class PolicyServer:
         if schema is None or schema.hash != self._in.hash:
             difference = self._in.difference(schema) if schema else "it sends none"
             raise RefuseLink(f"its observations are not those of the policy: {difference}", schema=self._in)
-        return protocol.encode(protocol.ServerInfo(self.incarnation, self._out.encoded, self._batch.most))
+        return protocol.encode(protocol.ServerInfo(self.incarnation, self._out.encoded, self._batch.limit))
 
     def _on_disconnect(self, peer: Peer) -> None:
         if peer.state is not None:
@@ -325,7 +326,7 @@ class PolicyServer:
             self._clients.expire()
 
     def counts(self) -> dict[str, float]:
-        """Numbers for the metrics."""
+        """Counters for the metrics."""
         return {
             **asdict(self._counts),
             "clients": len(self._listener.peers),
@@ -340,17 +341,9 @@ class PolicyServer:
         self._listener.close()
         self._context.data_plane_metrics.untrack(self.counts)
 
-    def __enter__(self) -> PolicyServer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 def _parse_request(header: Header) -> tuple[int, bytes]:
-    """The lane of a request, and which environments begin anew."""
+    """The lane of a request, and which environments' states to reset."""
     body = header.body
     if header.verb != protocol.REQUEST or not body:
         raise BadMessage(f"the word {header.verb} with {len(body)} bytes")

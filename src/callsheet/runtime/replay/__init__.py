@@ -1,4 +1,4 @@
-"""Replay: items that are kept to be sampled again, by chance, by priority or in their order."""
+"""Replay: stores items and samples them uniformly, by priority or in order."""
 
 from callsheet.runtime.replay.client.client import ReplayClient
 from callsheet.runtime.replay.client.sampler import Sample

@@ -1,4 +1,4 @@
-"""What a table is to be: said once by whoever starts the server, checked before anything is allocated."""
+"""A table's configuration, checked before anything is allocated, and the schemas derived from its items."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ _PRIORITY = Field(PRIORITY, np.dtype("<f4"), ())
 
 @dataclass(frozen=True)
 class Table:
-    """One table of a replay server."""
+    """Configuration of one table of a replay server."""
 
     name: str = "replay"
     kind: Kind = "uniform"
-    """`uniform`: every item has the same chance; `prioritized`: by priority; `fifo`: a queue, each item once."""
+    """`uniform`: all items are equally likely; `prioritized`: by priority; `fifo`: a queue, each item once."""
     items: int = 1_000_000
-    """How many items it holds. Then the oldest make room; in a queue, inserts wait."""
+    """Capacity in items. When full, the oldest are evicted; in a queue, inserts wait."""
     bytes: int | None = None
-    """How many bytes of items it holds, if that is fewer."""
+    """Capacity in bytes of items, if that is less."""
     schema: Schema | None = None
-    """What its items look like; None to learn it from the first item."""
+    """The items' schema; None to take that of the first item."""
     alpha: float = 0.6
-    """How much priorities count: 0 not at all, 1 fully."""
+    """Priority exponent: 0 ignores priorities, 1 samples in proportion to them."""
     min_size: int = 1
-    """Items from which on samples are taken."""
+    """Items required before sampling starts."""
     samples_per_insert: float | None = None
-    """How often each item is sampled on average; the side that is ahead waits. None for no such limit."""
+    """How often each item is sampled on average; the side that is ahead waits. None for no limit."""
     tolerance: float | None = None
-    """How many samples the two sides may be apart; None for a tenth of `min_size` x `samples_per_insert`, and at least
-    the samples for one insert."""
+    """How many samples the two sides may differ; None for 10 % of `min_size` x `samples_per_insert`, but at least the
+    samples for one insert."""
     seed: int | None = None
-    """For draws that can be repeated."""
+    """Random seed, for reproducible samples."""
 
     def __post_init__(self) -> None:
         kinds = get_args(Kind)
         if self.kind not in kinds:
             fix = did_you_mean(str(self.kind), kinds, f"choose one of {', '.join(kinds)}")
-            raise UserError(f"there is no kind of table {self.kind!r}", fix=fix)
+            raise UserError(f"unknown kind of table: {self.kind!r}", fix=fix)
         if not 0 < len(self.name) <= 128:
             raise UserError(f"a table's name has 1 to 128 characters, not {len(self.name)}", fix="shorten it")
         limits.integer(f"items of table {self.name!r}", self.items, 1)
@@ -61,18 +61,18 @@ class Table:
         if self.seed is not None:
             limits.integer(f"seed of table {self.name!r}", self.seed, 0)
         if not 0 <= self.alpha <= 10:
-            raise UserError(f"alpha {self.alpha} is out of bounds", fix="choose one from 0 to 10")
+            raise UserError(f"alpha {self.alpha} is out of bounds", fix="choose a number from 0 to 10")
         if self.min_size > self.items:
             raise UserError(
-                f"table {self.name!r} holds {self.items} items and would be sampled from {self.min_size} on",
-                fix="make min_size smaller or the table larger",
+                f"table {self.name!r} holds {self.items} items but is sampled only from {self.min_size} items on",
+                fix="decrease min_size or enlarge the table",
             )
         self.limiter()
         if self.schema is not None:
             self.capacity(self.schema)
 
     def limiter(self) -> RateLimiter:
-        """A limiter that has counted nothing yet."""
+        """A fresh rate limiter."""
         ratio = self.samples_per_insert
         if ratio is None:
             return RateLimiter(self.min_size)
@@ -80,29 +80,29 @@ class Table:
         return RateLimiter(self.min_size, ratio, usual if self.tolerance is None else self.tolerance)
 
     def capacity(self, schema: Schema) -> int:
-        """Items of this schema that it can hold."""
+        """How many items of this schema the table can hold."""
         if not schema.fixed:
             raise UserError(
-                f"items of table {self.name!r} have lengths that differ: {schema}",
-                fix="cut them to one length and pad the last, see callsheet.runtime.replay.cut",
+                f"items of table {self.name!r} have axes of variable length: {schema}",
+                fix="cut them to one length, see callsheet.runtime.replay.cut",
             )
         taken = {KEY, PROBABILITY, PRIORITY} & set(schema.names)
         if taken:
-            raise UserError(f"an array cannot be called {taken.pop()!r}", fix="choose another name")
+            raise UserError(f"{taken.pop()!r} is a reserved array name", fix="choose another name")
         size = schema.item_bytes
         room = self.items if self.bytes is None or not size else min(self.items, self.bytes // size)
         if room < self.min_size:
             raise UserError(
                 f"table {self.name!r} has room for {room:,} items of {size:,} bytes, "
-                f"and is sampled from {self.min_size:,} on",
-                fix="give it more bytes, or make min_size smaller",
+                f"but is sampled only from {self.min_size:,} items on",
+                fix="increase bytes or decrease min_size",
             )
         most = memory_limit()
         if room * size > most:
             raise UserError(
-                f"table {self.name!r} would take {room * size:,} bytes for {room:,} items of {size:,} bytes, "
-                f"and there are {most:,} bytes of memory",
-                fix=f"let it hold fewer items, or say how many bytes it may take, such as {most // 2:,}",
+                f"table {self.name!r} needs {room * size:,} bytes for {room:,} items of {size:,} bytes, "
+                f"but there are {most:,} bytes of memory",
+                fix=f"hold fewer items, or limit its bytes, for example to {most // 2:,}",
             )
         return room
 
@@ -113,12 +113,12 @@ def insert_schema(items: Schema) -> Schema:
 
 
 def items_of(inserted: Schema) -> Schema:
-    """What the items look like that a writer sends; a `ValueError` when they come without a priority."""
+    """The item schema of what a writer sends; `ValueError` if the priority is missing."""
     if inserted.fields[-1] != _PRIORITY or len(inserted.fields) == 1:
         raise ValueError(f"items of a replay end with {_PRIORITY}, not with {inserted.fields[-1]}")
     return Schema(inserted.fields[:-1])
 
 
 def reply_schema(items: Schema) -> Schema:
-    """What a sample looks like: the items, each with its key and its chance."""
+    """What a sample looks like: the items, each with its key and probability."""
     return Schema((*items.fields, _KEY, _PROBABILITY))

@@ -1,6 +1,6 @@
-"""What a replay's server and its clients say to each other, and the limits that are checked before anything is used.
+"""Messages between a replay server and its clients, and limits that are checked first.
 
-Items come as a stream (callsheet.runtime.stream), with its verbs; the others are here.
+Items are inserted as a stream (callsheet.runtime.stream), with its verbs; the others are here.
 """
 
 from __future__ import annotations
@@ -19,35 +19,36 @@ WRITE_DURABLY: Final = "write durably"
 TO_SAMPLE: Final = "sample"
 
 SAMPLE: Final = 11
-"""Client: wants `count` items. Server: here they are. `sequence` is the client's number of the request."""
+"""Client: requests `count` items. Server: sends them. `sequence` is the client's request number."""
 UPDATE: Final = 12
 """Client: new priorities for `count` keys, both in the body."""
 REQUEST_SNAPSHOT: Final = 13
-"""Client: a snapshot with its items up to `sequence` would help: it waits for that, or its memory runs full."""
+"""Client: asks for a snapshot with its items up to `sequence`: it waits for that, or its buffer runs full."""
 STATE: Final = 14
-"""Server: how the table is, and what this client waits for. Client: wants to be told; everything before is done then."""
+"""Server: the table's state, and what this client waits for. Client: requests it; the answer confirms all messages
+before."""
 
 MAX_SAMPLE_ITEMS: Final = 1 << 16
 """Items in one sample."""
 MAX_SAMPLE_BYTES: Final = MAX_PAYLOAD_BYTES // 2
-"""Bytes of their arrays."""
+"""Bytes of a sample's arrays."""
 MAX_UPDATES: Final = 2048
-"""Priorities in one message: a few of them must fit into a socket's buffer."""
+"""Priorities in one message: a few messages must fit into a socket's buffer."""
 MAX_REQUESTS: Final = 64
-"""Requests of one client that wait."""
+"""Open requests per client."""
 
 POSITION_BITS: Final = 48
 EPOCH_BITS: Final = 8
-"""A key holds an item's position, the life of its server, and its shard's number in the upper bits."""
+"""A key holds an item's position, its server's epoch and, in the upper bits, its shard's number."""
 
 MAX_PRIORITY: Final = 1e30
-"""So that sums of its powers stay finite."""
+"""Small enough for sums of powers to stay finite."""
 
 _ENCODER = msgspec.msgpack.Encoder()
 
 
 class TableRequest(msgspec.Struct, array_like=True):
-    """In the hello: what for, and which table."""
+    """The hello's body: purpose and table."""
 
     purpose: Text
     """One of the three above."""
@@ -55,21 +56,21 @@ class TableRequest(msgspec.Struct, array_like=True):
 
 
 class TableState(msgspec.Struct, array_like=True):
-    """How a table is."""
+    """The state of a table."""
 
     size: Natural
     total_weight: float
-    """How much there is to draw from: shards are sampled in proportion."""
+    """Sum of all sampling weights; shards are sampled in proportion."""
     waiting: str = ""
     """What the client's inserts or samples wait for."""
     schema: bytes = b""
-    """What items look like, once that is known."""
+    """The items' schema, once known."""
     capacity: Natural = 0
-    """Items that it can hold, once that is known."""
+    """Capacity in items, once known."""
     queue: bool = False
-    """Whether items are gone once they were sampled."""
+    """Whether sampling removes items."""
     sampling_open: bool = False
-    """Whether there are enough items to be sampled."""
+    """Whether there are enough items to sample."""
 
 
 _WANT = msgspec.msgpack.Decoder(TableRequest)
@@ -77,17 +78,17 @@ _STATE = msgspec.msgpack.Decoder(TableState)
 
 
 def encode(message: object) -> bytes:
-    """A body."""
+    """Encode a body."""
     return _ENCODER.encode(message)
 
 
 def decode_table_request(body: bytes) -> TableRequest:
-    """What a hello wants."""
+    """Decode a hello's body."""
     return decode(_WANT, body, "a body")
 
 
 def decode_table_state(body: bytes) -> TableState:
-    """How the table is."""
+    """Decode a table's state."""
     return decode(_STATE, body, "a body")
 
 
@@ -97,7 +98,7 @@ def encode_update(keys: NDArray[np.uint64], priorities: NDArray[np.float32]) -> 
 
 
 def decode_update(body: bytes, count: int) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
-    """Keys and priorities of an update."""
+    """Decode and check the keys and priorities of an update."""
     if not 0 <= count <= MAX_UPDATES or len(body) != 12 * count:
         raise BadMessage(f"an update of {count} priorities in {len(body)} bytes")
     keys = np.frombuffer(body, "<u8", count)
@@ -108,7 +109,7 @@ def decode_update(body: bytes, count: int) -> tuple[NDArray[np.uint64], NDArray[
 
 
 def check_priorities(priorities: NDArray[np.float32]) -> None:
-    """Of inserted items; one that is no number stands for the largest so far."""
+    """Check the priorities of inserted items; NaN stands for the largest priority so far."""
     if len(priorities) == 1:
         wrong = priorities.item() < 0 or priorities.item() > MAX_PRIORITY
     else:

@@ -1,5 +1,5 @@
-"""Items from one process to another: in order, each once, many small ones in one frame.
+"""Streams of items from one process to another: in order, exactly once, with small items packed into shared frames.
 
-The sender's end of it is a *lane*; the receiver keeps a *ledger* of what it took from whom. Trajectories are lanes
-into a reader that makes batches; other patterns can be laid on the same pieces.
+A *sender* packs and sends them; the receiver records in a *delivery log* what it got from whom. Trajectories and the
+replay's inserts are streams.
 """

@@ -1,4 +1,4 @@
-"""Items distributed over all receivers of an endpoint, which come and go."""
+"""Balances items over all receivers of an endpoint, which may come and go."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from callsheet.runtime.stop import Deadline
 from callsheet.runtime.stream.sender import StreamSender
 
 _REFRESH_EVERY = 1.0
-"""Seconds between two looks at the list of receivers."""
+"""Seconds between two checks of the list of receivers."""
 _DRAIN_TIMEOUT = 10.0
-"""Seconds that a receiver which left the list has to take what is on its way to it."""
+"""Seconds to deliver what is in flight to a receiver that left the list."""
 _PAUSE = 0.001
 
 
 class BalancedSender:
-    """A lane to each receiver; the next frame goes to the one that has the most room, in turn among equals."""
+    """One sender per receiver. The next frame goes to the one with the most room, round robin among equals."""
 
     def __init__(
         self,
         context: Context,
         endpoint: str,
         schema: Schema | None,
-        make: Callable[[str, Schema | None], StreamSender],
+        create: Callable[[str, Schema | None], StreamSender],
     ) -> None:
         self._context = context
         self._endpoint = endpoint
         self._schema = schema
-        self._make = make
-        """Makes the lane to an address."""
+        self._create = create
+        """Creates the sender to an address."""
         self._senders: dict[str, StreamSender] = {}
         self._retiring: list[tuple[StreamSender, threading.Thread]] = []
         self._retired_counts: dict[str, float] = {}
@@ -46,50 +46,47 @@ class BalancedSender:
 
     @property
     def senders(self) -> dict[str, StreamSender]:
-        """To the receivers now, by their addresses."""
+        """The senders to the current receivers, by address."""
         return self._senders
 
     @property
     def current(self) -> StreamSender | None:
-        """Where the last item went."""
+        """The sender that got the last item."""
         return self._current
 
     def connect(self, timeout: float | None = None) -> None:
-        """Have a connection to one of them at least."""
+        """Connect to at least one receiver."""
         self._pick_sender(Deadline(timeout))
 
     def put(self, arrays: Mapping[str, object], version: int = 0, timeout: float | None = None) -> int:
-        """Take one item; waits while all receivers have enough. Its sequence on its lane."""
+        """Send one item; waits while all receivers are busy. Returns its sequence number at that receiver."""
         deadline = Deadline(timeout)
         return self.choose(arrays, timeout).put(arrays, version, deadline.timeout)
 
     def choose(self, arrays: Mapping[str, object], timeout: float | None = None) -> StreamSender:
-        """The lane for the next item, which looks like this: the one whose frame is being filled, or one with room."""
+        """The sender for the next item: the one with a partly filled frame, or one with room."""
         if self._schema is None:
             self._schema = Schema.of(arrays)
-        if (
-            self._current is None
-            or not self._current.filling
-            or time.monotonic() - self._refreshed_at > _REFRESH_EVERY
-        ):
+        stale = time.monotonic() - self._refreshed_at > _REFRESH_EVERY
+        if self._current is None or not self._current.filling or stale:
             self._current = self._pick_sender(Deadline(timeout))
         return self._current
 
     @contextmanager
     def fill(self, version: int = 0, timeout: float | None = None) -> Iterator[dict[str, np.ndarray]]:
-        """Arrays of one item to be filled in place."""
+        """Arrays of one item to fill in place."""
         deadline = Deadline(timeout)
         with self._pick_sender(deadline).fill(version, deadline.timeout) as arrays:
             yield arrays
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until the receivers have all that was put in."""
+        """Wait until the receivers have everything."""
         deadline = Deadline(timeout)
         for sender in list(self._senders.values()):
             sender.flush(deadline.timeout)
 
     def close(self, timeout: float | None = 5.0) -> None:
-        """Hand over what is left, and end."""
+        """Deliver what is left, and close."""
         deadline = Deadline(timeout)
         for address in list(self._senders):
             self._retire(address, timeout)
@@ -98,7 +95,7 @@ class BalancedSender:
         self._reap()
 
     def counts(self) -> dict[str, float]:
-        """The sums over all lanes, those of receivers that left included."""
+        """Sums over all senders, including those of receivers that left."""
         total = dict(self._retired_counts)
         for sender in [*self._senders.values(), *(sender for sender, _ in self._retiring)]:
             _add(total, sender.counts())
@@ -113,9 +110,8 @@ class BalancedSender:
             for sender in senders:
                 sender.check()
             self._next += 1
-            rotated = (
-                senders[self._next % len(senders) :] + senders[: self._next % len(senders)] if senders else []
-            )
+            start = self._next % max(1, len(senders))
+            rotated = senders[start:] + senders[:start]
             best = max(rotated, key=lambda sender: sender.free_frames, default=None)
             if best is not None and best.free_frames:
                 best.waited += time.monotonic() - begun
@@ -135,12 +131,12 @@ class BalancedSender:
         if now - self._refreshed_at < _REFRESH_EVERY:
             return
         self._refreshed_at = now
-        wanted = [one for one in self._context.all(self._endpoint) if one]
-        for address in [one for one in self._senders if one not in wanted]:
+        wanted = [address for address in self._context.all(self._endpoint) if address]
+        for address in [address for address in self._senders if address not in wanted]:
             self._retire(address, _DRAIN_TIMEOUT)
         for address in wanted:
             if address not in self._senders:
-                sender = self._senders[address] = self._make(address, self._schema)
+                sender = self._senders[address] = self._create(address, self._schema)
                 sender.start()
         self._reap()
 
@@ -148,7 +144,9 @@ class BalancedSender:
         sender = self._senders.pop(address)
         if self._current is sender:
             self._current = None
-        thread = threading.Thread(target=sender.close, args=(timeout,), name="callsheet-leaving", daemon=True)
+        thread = threading.Thread(
+            target=sender.close, args=(timeout,), name="callsheet-retiring", daemon=True
+        )
         thread.start()
         self._retiring.append((sender, thread))
 

@@ -1,4 +1,4 @@
-"""A lane that keeps what it sent until the receiver says that it is durable, and sends it again to the next one."""
+"""A sender that keeps its items until they are durable at the receiver, and resends them to a restarted one."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from callsheet.runtime.stream.retransmit_buffer import Chunk, RetransmitBuffer
 from callsheet.runtime.stream.sender import StreamSender
 
 log = logging.getLogger("callsheet.runtime")
-_SAY_AFTER = 5.0
-_SAY_AGAIN = 60.0
-_ALONE = 5.0
-"""Seconds that a process which stops looks for a receiver that is gone, when nobody said for how long."""
+_LOG_AFTER = 5.0
+_LOG_EVERY = 60.0
+_RECEIVER_TIMEOUT = 5.0
+"""Seconds that a stopping process waits for a receiver that is gone, unless the caller set a timeout."""
 
 
 class DurableSender(StreamSender):
-    """Frames are made in a ring of memory, sent from there, and stay there until they are durable."""
+    """Builds frames in a ring buffer, sends them from there, and keeps them until they are durable."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class DurableSender(StreamSender):
             self._buffer = RetransmitBuffer(keep)
         except (OSError, OverflowError):
             raise UserError(
-                f"keep is {keep:,} bytes, which this machine cannot give", fix="keep fewer bytes"
+                f"this machine cannot allocate keep={keep:,} bytes", fix="keep fewer bytes"
             ) from None
         self._unsent: deque[Chunk] = deque()
         self._chunk: Chunk | None = None
@@ -64,12 +64,12 @@ class DurableSender(StreamSender):
         return self._buffer.used
 
     def counts(self) -> dict[str, float]:
-        """How it is going, in numbers; `kept` are the bytes that are not durable yet."""
+        """Counters for the metrics; `kept` are the bytes that are not durable yet."""
         return {**super().counts(), "kept": self.kept}
 
     @contextmanager
     def fill(self, version: int = 0, timeout: float | None = None) -> Iterator[dict[str, np.ndarray]]:
-        """Arrays of one item to be filled; they are put in at the end, unless that is an exception."""
+        """Arrays of one item to fill. The item is sent at the end of the block, unless it raises."""
         with self._lock:
             limits.integer("version", version, 0, MAX_SEQUENCE)
             packer = self._ready({}, timeout)
@@ -90,12 +90,12 @@ class DurableSender(StreamSender):
         if self.packer.nbytes > self._buffer.size:
             raise UserError(
                 f"an item has {self.packer.nbytes:,} bytes, and {self._buffer.size:,} may be kept",
-                fix="let the writer keep more: keep=bytes",
+                fix="pass a larger keep= to the writer",
             )
 
     def _open_frame_views(self, timeout: float | None) -> ItemViews:
         assert self.packer is not None
-        deadline, begun, said = Deadline(timeout), time.monotonic(), 0.0
+        deadline, begun, logged_at = Deadline(timeout), time.monotonic(), 0.0
         while (chunk := None if self._exceeds_ahead() else self._buffer.add(self.packer.nbytes)) is None:
             self._send_pending()
             try:
@@ -104,14 +104,14 @@ class DurableSender(StreamSender):
                 if self._exceeds_ahead():
                     raise
                 raise TimedOut(
-                    f"{self.endpoint}: {self.kept:,} bytes are kept until the reader makes them durable",
-                    fix="let the reader call durable() more often, or let the writer keep more",
+                    f"{self.endpoint}: {self.kept:,} bytes wait for the reader to make them durable",
+                    fix="call durable() on the reader more often, or let the writer keep more",
                 ) from None
             now = time.monotonic()
-            if now - begun > _SAY_AFTER and now - said > _SAY_AGAIN:
-                said = now
+            if now - begun > _LOG_AFTER and now - logged_at > _LOG_EVERY:
+                logged_at = now
                 log.warning(
-                    "%s: waiting until the reader makes durable what it has: %s bytes are kept",
+                    "%s: waiting for the reader to make its items durable: %s bytes are kept",
                     self.endpoint,
                     f"{self.kept:,}",
                 )
@@ -133,11 +133,11 @@ class DurableSender(StreamSender):
         self._send_pending()
 
     def _send_pending(self) -> None:
-        while self._unsent and self.packer is not None and self.link.shared_memory is not None:
+        while self._unsent and self.packer is not None and self.link.connected:
             block = self.link.try_reserve(self.packer.nbytes)
             if block is None:
                 return
-            if not self._unsent:  # it was durable already, as we heard just now
+            if not self._unsent:  # an acknowledgement just arrived: everything is durable
                 self.link.cancel(block)
                 return
             chunk = self._unsent.popleft()
@@ -160,8 +160,8 @@ class DurableSender(StreamSender):
             self._unsent.popleft()
 
     def _wait_for_receiver(self, timeout: float | None) -> float:
-        """It keeps what others cannot make again: it looks as long as it was told, if it was."""
-        return _ALONE if timeout is None else timeout
+        """Items here cannot be recreated, so use the whole timeout if there is one."""
+        return _RECEIVER_TIMEOUT if timeout is None else timeout
 
     def _delivered(self) -> bool:
         return not self._unsent and not self.link.in_flight

@@ -1,4 +1,4 @@
-"""Many small items in one frame: array after array, so that a receiver copies all of them in one go."""
+"""Packs many small items into one frame, array by array, so that a receiver copies all of them at once."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from callsheet.errors import UserError
 from callsheet.runtime.schema import Schema
 
 FRAME_BYTES = 64 * 1024
-"""Items smaller than this share a frame."""
+"""Smaller items share a frame of this size."""
 MAX_ITEMS = 1024
-"""Items in a frame, however small: a schema remembers so many layouts."""
+"""Items per frame, however small they are: a schema caches as many layouts."""
 
 ItemViews = list[tuple[np.ndarray, str, tuple[int, ...], np.dtype[np.generic]]]
-"""Where the items of a frame go: each array `[capacity, *shape]` with what one item's array must be."""
+"""Where the items of a frame go: each array `[capacity, *shape]`, and the name, shape and type of one item's array."""
 
 
 class FramePacker:
-    """How items of a schema fill a frame, one after the other."""
+    """Packs items of one schema into frames."""
 
-    def __init__(self, schema: Schema, frame_bytes: int = FRAME_BYTES, most: int = MAX_ITEMS) -> None:
+    def __init__(self, schema: Schema, frame_bytes: int = FRAME_BYTES, max_items: int = MAX_ITEMS) -> None:
         if not schema.fixed:
             loose = next(str(field) for field in schema.fields if None in field.shape)
             raise UserError(
-                f"array {loose} has a length that may differ from item to item",
-                fix="give every array one shape: pad shorter ones, and send a mask along",
+                f"array {loose} has a length that varies between items",
+                fix="give every array a fixed shape: pad shorter ones and add a mask",
             )
         self.schema = schema
-        self.capacity = _capacity(schema, frame_bytes, min(most, MAX_ITEMS))
+        self.capacity = _capacity(schema, frame_bytes, min(max_items, MAX_ITEMS))
         self._layout = schema.layout(self.capacity)
         self.nbytes = self._layout.nbytes
-        """Of a full frame."""
+        """Size of a full frame."""
         self._fields = [
             (field.name, tuple(n for n in field.shape if n is not None), np.dtype(field.dtype.str))
             for field in schema.fields
         ]
 
     def views(self, memory: memoryview) -> ItemViews:
-        """The places of the items in this memory."""
+        """The item arrays in this memory."""
         views = self._layout.views(memory)
         return [(views[name], name, shape, dtype) for name, shape, dtype in self._fields]
 
     def put(self, views: ItemViews, index: int, arrays: Mapping[str, object]) -> None:
-        """Copy one item to its place; what is not as agreed is refused with a clear text."""
+        """Copy one item to its place; raise a clear error if it does not match the schema."""
         if len(arrays) != len(views):
             self.schema.check(arrays)
         try:
@@ -60,7 +60,7 @@ class FramePacker:
                 view[index] = checked[name]
 
     def compact(self, memory: memoryview, count: int) -> int:
-        """Make a frame of so many items of one that could have held more; its length."""
+        """Close up the arrays of a frame that is not full; return its length."""
         if count == self.capacity:
             return self.nbytes
         layout = self.schema.layout(count)
@@ -71,9 +71,8 @@ class FramePacker:
         return layout.nbytes
 
 
-def _capacity(schema: Schema, frame_bytes: int, most: int) -> int:
-    field = sum(field.dtype.itemsize * math.prod(n or 0 for n in field.shape) for field in schema.fields)
-    count = max(1, min(most, frame_bytes // max(1, field)))
+def _capacity(schema: Schema, frame_bytes: int, limit: int) -> int:
+    count = max(1, min(limit, frame_bytes // max(1, schema.item_bytes)))
     while count > 1 and schema.layout(count).nbytes > frame_bytes:
         count -= 1
     return count

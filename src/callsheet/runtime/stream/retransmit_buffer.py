@@ -1,4 +1,4 @@
-"""What was sent but is not durable yet, kept to be sent again: a ring of memory of a fixed size."""
+"""Sent items that are not durable yet, kept for retransmission in a ring buffer of fixed size."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from callsheet.runtime.schema import ALIGNMENT
 
 @dataclass(slots=True)
 class Chunk:
-    """One frame in the ring."""
+    """One frame in the buffer."""
 
     offset: int
     capacity: int
     length: int = 0
     first: int = 0
-    """Sequence of its first item."""
+    """Sequence number of its first item."""
     count: int = 0
     version: int = 0
 
     @property
     def last(self) -> int:
-        """Sequence of its last item."""
+        """Sequence number of its last item."""
         return self.first + self.count - 1
 
 
 class RetransmitBuffer:
-    """Chunks are added at one end and forgotten at the other. Its memory is taken as it is filled, once."""
+    """Chunks are added at one end and removed at the other. Memory is allocated as it is first used."""
 
     def __init__(self, size: int) -> None:
         self.size = -(-size // ALIGNMENT) * ALIGNMENT
@@ -40,11 +40,11 @@ class RetransmitBuffer:
 
     @property
     def used(self) -> int:
-        """Bytes that are kept. Also for other threads, hence the copy: a deque must not change while it is summed up."""
+        """Bytes in the buffer. Other threads call this too, hence the copy of the deque."""
         return sum(chunk.length for chunk in list(self.chunks))
 
     def add(self, capacity: int) -> Chunk | None:
-        """Room for a frame behind the others; None when there is not enough."""
+        """Space for another frame; None if there is not enough."""
         if not self.chunks:
             offset = 0
         else:
@@ -65,7 +65,7 @@ class RetransmitBuffer:
         return chunk
 
     def trim(self, chunk: Chunk) -> None:
-        """The last chunk needs no more than its length."""
+        """Shrink the last chunk to its length."""
         chunk.capacity = -(-chunk.length // ALIGNMENT) * ALIGNMENT
         self._end = chunk.offset + chunk.capacity
 
@@ -74,13 +74,13 @@ class RetransmitBuffer:
         return self._view[chunk.offset : chunk.offset + chunk.capacity]
 
     def discard_up_to(self, sequence: int) -> None:
-        """Forget the chunks whose items are all up to this sequence."""
+        """Remove the chunks whose items all have this sequence number or a lower one."""
         while self.chunks and self.chunks[0].count and self.chunks[0].last <= sequence:
             self.chunks.popleft()
 
     def close(self) -> None:
-        """Give the memory up."""
+        """Free the memory."""
         self.chunks.clear()
         self._view = memoryview(b"")
-        with contextlib.suppress(BufferError):  # an array still shows it: freed with that array
+        with contextlib.suppress(BufferError):  # an array still uses it: freed with that array
             self._memory.close()

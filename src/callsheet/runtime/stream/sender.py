@@ -1,7 +1,7 @@
-"""The sender's end of a stream: items go in one by one, frames go out, and arrive once and in order.
+"""The sending side of a stream: items go in one by one, frames go out and arrive in order, exactly once.
 
-A frame is sent at once when nothing is in flight, so that a slow sender's item arrives without delay; otherwise it is
-filled first, so that a fast sender's items cost little each.
+If nothing is in flight, a frame is sent at once, so a slow sender's items arrive without delay. Otherwise it is
+filled first, so a fast sender's items are cheap.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ ACKNOWLEDGE: Final = 2
 """Verb, to the sender: what is durable."""
 _MIN_FRAMES: Final = 4
 _STOP_CHECK_EVERY: Final = 0.5
-"""Seconds of a longer wait after which it is looked whether the process was asked to stop meanwhile."""
+"""Seconds between two checks, during a longer wait, whether the process should stop."""
 _MAX_CACHED_BYTES: Final = 4 << 20
-"""Bytes on their way through memory beyond which more of them only cost time."""
+"""More bytes in flight through shared memory than fit into the CPU caches only cost time."""
 
 
 class StreamSender:
-    """Items on their way to one receiver. Calls may come from any thread, one at a time."""
+    """Sends items to one receiver. Any thread may call it, one at a time."""
 
     def __init__(
         self,
@@ -56,19 +56,19 @@ class StreamSender:
         self.context = context
         self.endpoint = endpoint
         self.sequence = 0
-        """Of the last item that was put in."""
+        """Sequence number of the last item put in."""
         self.durable = 0
-        """The last item that is durable at the receiver, and so are all before it."""
+        """All items up to this one are durable at the receiver."""
         self.previous: tuple[tuple[int, int], ...] = ()
-        """The same for earlier starts of this process: incarnation and sequence of each."""
+        """The same for earlier incarnations of this process: (incarnation, sequence) each."""
         self.waited = 0.0
         """Seconds that calls waited for the receiver."""
         self.lost = 0
-        """Items that could not be handed over before the lane was closed."""
+        """Items that could not be delivered before `close` ended."""
         self.receiver_gone_first = False
-        """Whether this process was asked to stop and the receiver had gone before: both sides have ended."""
+        """Whether this process was asked to stop and the receiver had already gone."""
         self.ahead = ahead
-        """Items that may be on their way; None: as many as the frames hold."""
+        """Items that may be in flight; None: as many as the frames hold."""
         self._window = window if ahead is None else min(window, ahead)
         self.link = Link(
             context,
@@ -96,7 +96,7 @@ class StreamSender:
             self._set_schema(schema)
 
     def connect(self, timeout: float | None = None) -> None:
-        """Have a connection; a receiver that wants other arrays refuses it here."""
+        """Connect. A receiver that expects other arrays refuses here."""
         with self._lock:
             self._check_usable()
             self.link.connect(timeout)
@@ -106,7 +106,7 @@ class StreamSender:
         self._flusher.wake()
 
     def put(self, arrays: Mapping[str, object], version: int = 0, timeout: float | None = None) -> int:
-        """Take one item, copied; waits while too much is on its way. Its sequence."""
+        """Copy one item and send it; waits while too much is in flight. Returns its sequence number."""
         with self._lock:
             if self._views is None or version != self._version:
                 self._open_frame(arrays, version, timeout)
@@ -123,7 +123,7 @@ class StreamSender:
 
     @contextmanager
     def fill(self, version: int = 0, timeout: float | None = None) -> Iterator[dict[str, np.ndarray]]:
-        """Arrays of one item to be filled in place; it is sent at the end, unless that is an exception."""
+        """Arrays of one item to fill in place. The item is sent at the end of the block, unless it raises."""
         with self._lock:
             version, deadline = limits.integer("version", version, 0, MAX_SEQUENCE), Deadline(timeout)
             packer = self._ready({}, timeout)
@@ -144,7 +144,7 @@ class StreamSender:
             self.link.post(self._header(1, self.sequence, version), block, layout.nbytes)
 
     def flush(self, timeout: float | None = None, *, durable: bool = False) -> None:
-        """Wait until the receiver has all that was put in, or until all of it is durable there."""
+        """Wait until the receiver has everything, or until everything is durable there."""
         deadline = Deadline(timeout)
         with self._lock:
             self._check_usable()
@@ -160,36 +160,36 @@ class StreamSender:
             return 0
         try:
             self.link.poll()
-            return self.link.free if self.link.shared_memory is not None else 0
+            return self.link.free if self.link.connected else 0
         finally:
             self._lock.release()
 
-    def wait_for_room(self, most: float) -> None:
-        """Wait until a frame could be sent, or something else happens, but no longer than that."""
+    def wait_for_room(self, seconds: float) -> None:
+        """Wait up to `seconds` until a frame could be sent or something else happens."""
         with self._lock, contextlib.suppress(TimedOut):
             self._check_usable()
             self.link.poll()
-            if self.link.shared_memory is None or not self.link.free:
-                self._wait(Deadline(most))
+            if not self.link.connected or not self.link.free:
+                self._wait(Deadline(seconds))
 
     @property
     def filling(self) -> bool:
-        """Whether a frame is half full."""
+        """Whether a frame is partly filled."""
         return self._count > 0
 
     def check(self) -> None:
-        """Raise what the thread in the background met."""
+        """Raise the error of the background thread, if any."""
         if self._error is not None:
             raise self._error
 
     def poll(self) -> None:
-        """Hear what the receiver says, without waiting."""
+        """Process acknowledgements, without waiting."""
         with self._lock:
             if not self.closed:
                 self.link.check_connection()
 
     def counts(self) -> dict[str, float]:
-        """How it is going, in numbers."""
+        """Counters for the metrics."""
         link = self.link.counts
         return {
             "items": self.sequence,
@@ -205,7 +205,7 @@ class StreamSender:
         }
 
     def close(self, timeout: float | None = 5.0) -> None:
-        """Hand over what is left, also while the process stops, and end."""
+        """Deliver what is left, even while the process stops, and close."""
         if self.closed:
             return
         self._flusher.stop()
@@ -216,28 +216,28 @@ class StreamSender:
             try:
                 self._close_frame()
                 while not self._delivered():
-                    alone = self.link.shared_memory is None and self.context.stopping
+                    alone = not self.link.connected and self.context.stopping
                     if alone and deadline.left() > self._wait_for_receiver(timeout):
-                        # The other side stops too, as it seems, and is gone already.
+                        # The receiver is probably stopping too, and already gone.
                         deadline = Deadline(self._wait_for_receiver(timeout))
                     self._wait_in_steps(deadline)
             except CallsheetError:
                 self.lost = self._undelivered()
-                self.receiver_gone_first = self.link.shared_memory is None and self.context.stopping
+                self.receiver_gone_first = not self.link.connected and self.context.stopping
             finally:
                 self._release_resources()
 
-    # What the flusher calls.
+    # Called by the flusher.
 
     def flush_due(self) -> bool:
-        """Send a frame that has been open for a while; see to the connection."""
+        """Send a frame that has been open for a while; keep the connection alive."""
         if not self._lock.acquire(blocking=False):
-            return False  # a call is under way
+            return False  # a call is in progress
         try:
             if self._count and self._first == self._seen_first:
                 self._close_frame()
             self._seen_first = self._first if self._count else 0
-            if self.link.shared_memory is None:
+            if not self.link.connected:
                 self.link.try_connect()
             elif not self._delivered():
                 self.link.check_connection()
@@ -246,27 +246,23 @@ class StreamSender:
         finally:
             self._lock.release()
 
-    def urgent(self) -> bool:
-        """Whether a frame is half full."""
-        return self._count > 0
-
     def on_flush_error(self, error: Exception) -> None:
         """Let the next call raise it."""
         self._error = error
 
-    # What keeping, and other patterns, add to.
+    # Overridden by durable senders and by the replay.
 
     def _hello(self) -> bytes:
-        """What else the receiver is told when a connection is made."""
+        """The body of the hello."""
         return b""
 
     def _open_frame_views(self, timeout: float | None) -> ItemViews:
         assert self.packer is not None
         block = self._block = self._reserve(self.packer.nbytes, timeout)
-        known = self._views_cache.get(block.index)
-        if known is None or known[0] is not block.view:
-            known = self._views_cache[block.index] = (block.view, self.packer.views(block.view))
-        return known[1]
+        cached = self._views_cache.get(block.index)
+        if cached is None or cached[0] is not block.view:
+            cached = self._views_cache[block.index] = (block.view, self.packer.views(block.view))
+        return cached[1]
 
     def _send_frame(self, count: int) -> None:
         assert self.packer is not None
@@ -288,35 +284,32 @@ class StreamSender:
         self.waited += time.monotonic() - begun
 
     def _wait_in_steps(self, deadline: Deadline) -> None:
-        """Wait while the stop is ignored: in pieces, because it changes how long to wait."""
-        piece = Deadline(deadline.left(_STOP_CHECK_EVERY))
+        """Wait while stop requests are ignored; in steps, because a stop changes how long to wait."""
         with contextlib.suppress(TimedOut):
-            self._wait(piece)
+            self._wait(Deadline(deadline.left(_STOP_CHECK_EVERY)))
         if deadline.passed and not self._delivered():
             raise TimedOut(f"{self.endpoint} did not take everything in time")
 
     def _wait_for_receiver(self, timeout: float | None) -> float:
-        """Seconds that a process which stops looks for a receiver that is gone."""
+        """Seconds that a stopping process waits for a receiver that is gone."""
         return 1.0
 
     def _send_pending(self) -> None:
-        """Send what waits to be sent: here frames are sent as they are finished."""
+        """Send queued frames; here frames are sent as soon as they are closed."""
 
     def _on_connect(self, welcome: m.Welcome) -> None:
         self._on_acknowledgement(decode_acknowledgement(welcome.body))
         self._limit_cached_bytes()
 
     def _limit_cached_bytes(self) -> None:
-        """Through memory a few large frames are enough: more of them would not fit into the processors' caches."""
+        """Over shared memory a few large frames are enough: more would not fit into the CPU caches."""
         if self.link.shared_memory and self.packer is not None:
             self.link.limit_blocks(max(_MIN_FRAMES, _MAX_CACHED_BYTES // self.packer.nbytes))
 
     def _on_acknowledgement(self, acknowledgement: Acknowledgement) -> None:
-        mine = self.context.incarnation
-        self.durable = max(
-            [self.durable, *(sequence for start, sequence in acknowledgement.durable if start == mine)]
-        )
-        self.previous = tuple(mark for mark in acknowledgement.durable if mark[0] != mine)
+        mine, marks = self.context.incarnation, acknowledgement.durable
+        self.durable = max([self.durable, *(sequence for start, sequence in marks if start == mine)])
+        self.previous = tuple(mark for mark in marks if mark[0] != mine)
 
     def _release_resources(self) -> None:
         self._views_cache.clear()
@@ -327,17 +320,15 @@ class StreamSender:
         return FRAME_BYTES
 
     def _set_schema(self, schema: Schema) -> None:
-        most = MAX_ITEMS if self.ahead is None else self.ahead // self._window
-        packer = FramePacker(schema, self._frame_bytes(), most)
+        max_items = MAX_ITEMS if self.ahead is None else self.ahead // self._window
+        packer = FramePacker(schema, self._frame_bytes(), max_items)
         if packer.nbytes > m.MAX_PAYLOAD_BYTES:
             raise UserError(
-                f"an item for {self.endpoint} has {packer.nbytes:,} bytes, and a message takes {m.MAX_PAYLOAD_BYTES:,}",
-                fix="make items smaller, such as rollouts of fewer steps",
+                f"an item for {self.endpoint} has {packer.nbytes:,} bytes, but a message holds at most {m.MAX_PAYLOAD_BYTES:,}",
+                fix="make items smaller, for example with shorter rollouts",
             )
         self.packer = packer
         self.link.set_schema(schema)
-
-    # The rest.
 
     def _on_data(self, frame: Frame) -> None:
         if frame.header.verb == ACKNOWLEDGE:
@@ -369,7 +360,7 @@ class StreamSender:
         packer = self._ready(arrays, timeout)
         self._close_frame()
         if packer.capacity > 1 and self.link.in_flight:
-            self.link.poll()  # what has arrived meanwhile decides whether a frame is sent at once
+            self.link.poll()  # what was released meanwhile decides whether a frame is sent at once
         if self._views is None:
             self._views = self._open_frame_views(deadline.timeout)
         self._version, self._first = version, self.sequence + 1
@@ -390,8 +381,7 @@ class StreamSender:
             self._send_frame(count)
 
     def _discard_open_frame(self) -> None:
-        """Give up a frame that an item has opened and was refused for: it holds a block, and the number of an item that
-        goes another way now."""
+        """Discard a frame that was opened for an item that was then rejected: it holds a block and a sequence number."""
         if self._block is not None:
             self.link.cancel(self._block)
             self._block = self._views = None

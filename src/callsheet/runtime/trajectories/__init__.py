@@ -1,4 +1,4 @@
-"""Rollouts from many writers to one or many readers: bounded, in order, each once."""
+"""Rollouts from many writers to one or more readers: bounded, in order, exactly once."""
 
 from callsheet.runtime.trajectories.batch import Batch
 from callsheet.runtime.trajectories.reader import TrajectoryReader

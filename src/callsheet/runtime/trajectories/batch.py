@@ -1,4 +1,4 @@
-"""Where items become a batch: arrays that are made once and filled again and again."""
+"""Batches: arrays that are allocated once and filled again and again."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from callsheet.errors import UserError
 from callsheet.runtime.schema import Field, Schema
 
 Axis = int | None | Mapping[str, int | None]
-"""None: items are stacked on a new first axis. A number: they are joined along that axis. Or for each array its own."""
+"""None: stack items on a new first axis. A number: concatenate them along that axis. Or a mapping with one per array."""
 
 
 class Batch:
-    """Items that were read together. It is filled again by the next read but one."""
+    """Items that were read together. The memory is reused by the next read but one."""
 
     __slots__ = (
         "_rows",
@@ -31,24 +31,24 @@ class Batch:
 
     def __init__(self, arrays: dict[str, np.ndarray], firsts: list[np.ndarray], count: int) -> None:
         self.arrays = arrays
-        """The items' arrays, joined."""
+        """The items' arrays, stacked or concatenated."""
         self.firsts = firsts
-        """The same memory as `[item, ...]`, in the schema's order: what is filled."""
+        """The same memory as `[item, ...]`, in the schema's order; this is what gets filled."""
         self._rows: list[list[np.ndarray] | None] = [None] * count
         self.versions = np.zeros(count, np.int64)
-        """Of the policy that made each item."""
+        """Version of the policy that made each item."""
         self.lag = np.zeros(count, np.int64)
-        """How many versions older that is than the reader's own."""
+        """How many versions each item is behind the reader's."""
         self.fresh = np.ones(count, np.bool_)
-        """False for items that are older than the reader's `max_policy_lag`."""
+        """False for items that lag more than the reader's `max_policy_lag`."""
         self.stale = 0
-        """How many those are."""
+        """Number of those."""
         self.writers = np.zeros(count, np.int32)
-        """Who wrote each item: a place in the reader's `writers`."""
+        """Who wrote each item: an index into the reader's `writers`."""
         self.incarnations = np.zeros(count, np.int64)
-        """Which start of that writer."""
+        """The writer's incarnation."""
         self.sequences = np.zeros(count, np.int64)
-        """Which of its items, from 1."""
+        """Each item's sequence number at its writer, from 1."""
 
     def __len__(self) -> int:
         return len(self.versions)
@@ -57,54 +57,56 @@ class Batch:
         return self.arrays[name]
 
     def row(self, at: int) -> list[np.ndarray]:
-        """Where one item goes, in the schema's order: made once, as a large item's arrays are looked for with cold caches."""
-        found = self._rows[at]
-        if found is None:
-            found = self._rows[at] = [array[at, ...] for array in self.firsts]
-        return found
+        """Where one item goes, in the schema's order. Cached, because creating views of large items runs with cold
+        caches."""
+        row = self._rows[at]
+        if row is None:
+            row = self._rows[at] = [array[at, ...] for array in self.firsts]
+        return row
 
 
 class BatchBuffers:
-    """Makes batches of one schema, size and axis."""
+    """Allocates batches of one schema, size and axis."""
 
     def __init__(self, schema: Schema, axis: Axis, count: int, buffers: int) -> None:
         self.count = count
-        self._plan = [
-            (one, _axis_of(one, axis), _shape(one, _axis_of(one, axis), count)) for one in schema.fields
+        self._layout = [
+            (field, _axis_of(field, axis), _shape(field, _axis_of(field, axis), count))
+            for field in schema.fields
         ]
-        self._ring = [self._make({}) for _ in range(buffers)]
-        self._turn = 0
-        self._given: list[Batch] = []
+        self._own_batches = [self._new_batch({}) for _ in range(buffers)]
+        self._next = 0
+        self._caller_batches: list[Batch] = []
 
     def next(self, out: Mapping[str, np.ndarray] | None) -> Batch:
-        """The batch to fill now: one of our own, or one of the caller's arrays."""
+        """The batch to fill now: one of ours, or one made of the caller's arrays."""
         if out is not None:
-            return self._of(out)
-        self._turn = (self._turn + 1) % len(self._ring)
-        return self._ring[self._turn]
+            return self._for_arrays(out)
+        self._next = (self._next + 1) % len(self._own_batches)
+        return self._own_batches[self._next]
 
-    def _of(self, out: Mapping[str, np.ndarray]) -> Batch:
-        for batch in self._given:
+    def _for_arrays(self, out: Mapping[str, np.ndarray]) -> Batch:
+        for batch in self._caller_batches:
             if all(out.get(name) is array for name, array in batch.arrays.items()):
                 return batch
-        self._given = [*self._given[1 - len(self._ring) :], self._make(out)]
-        return self._given[-1]
+        self._caller_batches = [*self._caller_batches[1 - len(self._own_batches) :], self._new_batch(out)]
+        return self._caller_batches[-1]
 
-    def _make(self, out: Mapping[str, np.ndarray]) -> Batch:
+    def _new_batch(self, out: Mapping[str, np.ndarray]) -> Batch:
         arrays, firsts = {}, []
-        for one, axis, shape in self._plan:
-            array = out.get(one.name)
+        for field, axis, shape in self._layout:
+            array = out.get(field.name)
             if array is None and out:
-                raise UserError(f"array {one.name!r} is missing in out", fix=f"give one like {one}")
+                raise UserError(f"array {field.name!r} is missing in out", fix=f"give one like {field}")
             if array is None:
-                array = np.zeros(shape, one.dtype)
-            elif array.shape != shape or array.dtype != one.dtype or not array.flags.c_contiguous:
+                array = np.zeros(shape, field.dtype)
+            elif array.shape != shape or array.dtype != field.dtype or not array.flags.c_contiguous:
                 raise UserError(
-                    f"out[{one.name!r}] is {Field(one.name, array.dtype, array.shape)}",
-                    fix=f"it must be contiguous and {Field(one.name, one.dtype, shape)}",
+                    f"out[{field.name!r}] is {Field(field.name, array.dtype, array.shape)}",
+                    fix=f"it must be contiguous and {Field(field.name, field.dtype, shape)}",
                 )
-            arrays[one.name] = array
-            firsts.append(_items_first(array, one, axis, self.count))
+            arrays[field.name] = array
+            firsts.append(_items_first(array, field, axis, self.count))
         return Batch(arrays, firsts, self.count)
 
 
@@ -116,34 +118,34 @@ def check_axis(schema: Schema, axis: Axis) -> None:
             raise UserError(
                 f"axis names array {unknown[0]!r}, which is not in the schema", fix=f"it is {schema}"
             )
-    for one in schema.fields:
-        found = _axis_of(one, axis)
-        if found is not None and not 0 <= found < len(one.shape):
+    for field in schema.fields:
+        chosen = _axis_of(field, axis)
+        if chosen is not None and not 0 <= chosen < len(field.shape):
             raise UserError(
-                f"array {one} has no axis {found} to be joined along",
-                fix=f"give each array its own: axis={{{one.name!r}: None, ...}} stacks it",
+                f"array {field} has no axis {chosen} to concatenate along",
+                fix=f"set the axis per array: axis={{{field.name!r}: None, ...}} stacks it",
             )
 
 
-def _axis_of(one: Field, axis: Axis) -> int | None:
-    return axis.get(one.name) if isinstance(axis, Mapping) else axis
+def _axis_of(field: Field, axis: Axis) -> int | None:
+    return axis.get(field.name) if isinstance(axis, Mapping) else axis
 
 
-def _lengths(one: Field) -> tuple[int, ...]:
-    return tuple(n or 0 for n in one.shape)
+def _item_shape(field: Field) -> tuple[int, ...]:
+    return tuple(n or 0 for n in field.shape)
 
 
-def _shape(one: Field, axis: int | None, count: int) -> tuple[int, ...]:
-    lengths = _lengths(one)
+def _shape(field: Field, axis: int | None, count: int) -> tuple[int, ...]:
+    item_shape = _item_shape(field)
     if axis is None:
-        return (count, *lengths)
-    return (*lengths[:axis], count * lengths[axis], *lengths[axis + 1 :])
+        return (count, *item_shape)
+    return (*item_shape[:axis], count * item_shape[axis], *item_shape[axis + 1 :])
 
 
-def _items_first(array: np.ndarray, one: Field, axis: int | None, count: int) -> np.ndarray:
+def _items_first(array: np.ndarray, field: Field, axis: int | None, count: int) -> np.ndarray:
     """A view `[count, *item]` of a batch's array."""
     if axis is None:
         return array
-    lengths = _lengths(one)
-    split = array.reshape(*lengths[:axis], count, *lengths[axis:])
+    item_shape = _item_shape(field)
+    split = array.reshape(*item_shape[:axis], count, *item_shape[axis:])
     return np.moveaxis(split, axis, 0)

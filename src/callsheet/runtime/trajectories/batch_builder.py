@@ -1,4 +1,4 @@
-"""Frames on their way into a batch: which of their items are new, how far they are copied, and what that adds up to."""
+"""Copies frames into a batch: skips duplicates, tracks what was copied, and counts."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from callsheet.metrics import Histogram
 
 SERVICE: Final = "trajectories"
-"""What writers and readers tell each other that they want."""
+"""The service that writers and readers name in their hello."""
 WINDOW: Final = 8
-"""Frames of one writer that may be on their way: enough to keep a network busy, few enough to stay fresh."""
-_RAMP = np.arange(MAX_ITEMS, dtype=np.int64)
+"""Frames of one writer in flight: enough to keep a network busy, few enough to stay fresh."""
+_OFFSETS = np.arange(MAX_ITEMS, dtype=np.int64)
 _BUCKETS = 64
 
 
 class PendingItems:
-    """Items of one frame that are to be copied."""
+    """Items of one frame that are still to be copied."""
 
     __slots__ = (
         "arrays",
@@ -55,15 +55,15 @@ class PendingItems:
         frame: Frame | None = None,
     ) -> None:
         self.arrays = arrays
-        """Of one item as it is, of several as `[item, ...]`; empty when the item's bytes lie in `parts`."""
+        """For one item its arrays, for several `[item, ...]`; empty if the item's bytes lie in `parts`."""
         self.parts: MultipartPayload | None = None
         self.starts: list[int] = []
-        """Where each array begins in them."""
+        """Offset of each array in the parts."""
         self.at = 0
-        """The first item that is still to be copied."""
+        """The next item to copy."""
         self.count = count
         self.sequence = sequence
-        """Of item 0."""
+        """Sequence number of item 0."""
         self.version = version
         self.writer = writer
         self.progress = progress
@@ -71,7 +71,7 @@ class PendingItems:
 
 
 class WriterState:
-    """A link that items come from: who writes there, and what its blocks look like as arrays."""
+    """A writer's progress, and its blocks as arrays."""
 
     __slots__ = ("_views", "progress", "writer")
 
@@ -81,8 +81,7 @@ class WriterState:
         self._views: dict[int, tuple[object, int, int, list[np.ndarray]]] = {}
 
     def open(self, frame: Frame, schema: Schema, stats: ReaderStats) -> PendingItems:
-        """The items of a frame, those that are known already passed over; what a writer should not have sent is a
-        `BadMessage`."""
+        """The new items of a frame; duplicates are skipped. `BadMessage` if the writer violated the protocol."""
         header, progress = frame.header, self.progress
         first, count = header.sequence, header.count
         if header.verb != ITEMS or not 1 <= count <= MAX_ITEMS or frame.block == NO_BLOCK:
@@ -105,18 +104,18 @@ class WriterState:
         return pending
 
     def _arrays(self, frame: Frame, schema: Schema) -> list[np.ndarray]:
-        """The arrays of a frame: a block that stays in its place needs to be looked at once only."""
+        """The arrays of a frame, cached as long as its block stays mapped."""
         header, payload = frame.header, frame.contiguous()
         memory = payload.obj
-        known = self._views.get(frame.block)
+        cached = self._views.get(frame.block)
         if (
-            known is not None
-            and known[0] is memory
-            and known[1] == header.count
-            and known[2] == len(payload)
+            cached is not None
+            and cached[0] is memory
+            and cached[1] == header.count
+            and cached[2] == len(payload)
             and header.schema == schema.hash
         ):
-            return known[3]
+            return cached[3]
         arrays = list(frame.arrays(schema).values())
         if header.count == 1:
             arrays = [array[0, ...] for array in arrays]
@@ -128,17 +127,17 @@ class WriterState:
 class BatchBuilder:
     """A batch that is being filled."""
 
-    __slots__ = ("_parts", "batch", "count", "out")
+    __slots__ = ("_copied", "batch", "count", "out")
 
     def __init__(self, batch: Batch, out: Mapping[str, np.ndarray] | None) -> None:
         self.batch = batch
         self.out = out
         self.count = 0
-        self._parts: list[tuple[int, int, int, PendingItems]] = []
+        self._copied: list[tuple[int, int, int, PendingItems]] = []
 
     def take(self, backlog: deque[PendingItems]) -> None:
-        """Copy what waits, as much as fits, in its order. Little else is done here: what lies between two copies of
-        large arrays runs with cold caches."""
+        """Copy as many pending items as fit, in order. This does little else: code between copies of large arrays
+        runs with cold caches."""
         batch, at, size = self.batch, self.count, len(self.batch)
         while backlog and at < size:
             pending = backlog[0]
@@ -154,7 +153,7 @@ class BatchBuilder:
                 else:
                     for array, source in zip(batch.firsts, pending.arrays, strict=True):
                         array[at : at + end - begin] = source[begin:end]
-                self._parts.append((at, begin, end, pending))
+                self._copied.append((at, begin, end, pending))
                 at += end - begin
             pending.at = end
             if end == pending.count:
@@ -165,22 +164,21 @@ class BatchBuilder:
         self.count = at
 
     def take_back(self) -> list[PendingItems]:
-        """What was copied so far, to be copied elsewhere."""
-        found = []
-        for at, begin, end, pending in self._parts:
+        """Take back what was copied so far, to copy it elsewhere."""
+        taken = []
+        for at, begin, end, pending in self._copied:
             where = at if end - begin == 1 else slice(at, at + end - begin)
             arrays = [array[where, ...].copy() for array in self.batch.firsts]
             first = pending.sequence + begin
-            found.append(
-                PendingItems(arrays, end - begin, first, pending.version, pending.writer, pending.progress)
-            )
-        return found
+            origin = (pending.version, pending.writer, pending.progress)
+            taken.append(PendingItems(arrays, end - begin, first, *origin))
+        return taken
 
     def finish(self) -> dict[int, int]:
-        """The user gets it: what is known of each item is written down. How many items there are of each version."""
+        """Complete the batch's metadata and record what was consumed; return the number of items per version."""
         batch = self.batch
         versions: dict[int, int] = {}
-        for at, begin, end, pending in self._parts:
+        for at, begin, end, pending in self._copied:
             count, progress = end - begin, pending.progress
             first = pending.sequence + begin
             progress.consumed = max(progress.consumed, first + count - 1)
@@ -191,13 +189,13 @@ class BatchBuilder:
                 to = at + count
                 batch.versions[at:to], batch.writers[at:to] = pending.version, pending.writer
                 batch.incarnations[at:to] = progress.incarnation
-                np.add(_RAMP[:count], first, out=batch.sequences[at:to])
+                np.add(_OFFSETS[:count], first, out=batch.sequences[at:to])
             versions[pending.version] = versions.get(pending.version, 0) + count
         return versions
 
 
 class ReaderStats:
-    """What a reader has seen: plain numbers, read by the metrics."""
+    """Counters of a reader, read by the metrics."""
 
     def __init__(self) -> None:
         self.items = 0
@@ -211,7 +209,7 @@ class ReaderStats:
         self.lag_metric: Histogram | None = None
 
     def batch(self, builder: BatchBuilder, version: int, most: int | None) -> None:
-        """A batch is complete: how old its items are."""
+        """Count a complete batch, and how far its items lag."""
         batch = builder.batch
         self.batches += 1
         self.items += builder.count
@@ -226,12 +224,12 @@ class ReaderStats:
         self.stale += batch.stale
 
     def lags(self) -> dict[int, int]:
-        """Items by how much they lagged at most."""
+        """Number of items by upper bound of their lag."""
         last = max((n for n, count in enumerate(self._lags) if count), default=-1)
         return {(1 << n) - 1: self._lags[n] for n in range(last + 1)}
 
     def counts(self) -> dict[str, float]:
-        """The plain numbers."""
+        """The counters by name."""
         return {
             "items": self.items,
             "batches": self.batches,

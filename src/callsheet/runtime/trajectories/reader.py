@@ -1,17 +1,16 @@
-"""The learner's end: rollouts of all writers, copied once, straight into the arrays of a batch."""
+"""The learner's side: copies the rollouts of all writers once, straight into the arrays of a batch."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 
 import numpy as np
 
 from callsheet.errors import UserError
 from callsheet.runtime import limits
-from callsheet.runtime.context import Context
+from callsheet.runtime.context import Closeable, Context
 from callsheet.runtime.limits import memory_limit
 from callsheet.runtime.link import protocol as m
 from callsheet.runtime.link.endpoint_handler import EndpointHandler, RefuseLink
@@ -34,8 +33,8 @@ from callsheet.runtime.trajectories.batch_builder import (
 )
 
 
-class TrajectoryReader:
-    """Reads batches of rollouts. Writers that are faster than it wait.
+class TrajectoryReader(Closeable):
+    """Reads batches of rollouts. Faster writers wait.
 
     A learner::
 
@@ -44,11 +43,11 @@ class TrajectoryReader:
                 batch = reader.read(32)             # 32 rollouts [T, B, ...] as [T, 32 * B, ...]
                 reader.version = learn(batch.arrays, batch.fresh)
 
-    `read` copies each rollout once, from the writer's memory or from the network, into arrays that are made once. A
-    batch is valid until the next `read` but one (`buffers=2`); or pass arrays of your own as ``out``.
+    `read` copies each rollout once, from shared memory or the network, into preallocated arrays. A batch is valid until
+    the next `read` but one (`buffers=2`); or pass your own arrays as ``out``.
 
-    To lose nothing when the learner dies, store `cursor()` together with what you made of the batches, then call
-    `durable(cursor)`; a learner that starts again passes ``cursor=`` what it finds there.
+    To lose nothing when the learner dies, store `cursor()` together with your results, then call `durable(cursor)`. A
+    restarted learner passes the stored cursor as ``cursor=``.
     """
 
     def __init__(
@@ -68,11 +67,11 @@ class TrajectoryReader:
         if max_policy_lag is not None:
             max_policy_lag = limits.integer("max_policy_lag", max_policy_lag, 0)
         self.version = 0
-        """The policy's version now: what items lag behind. The learner sets it."""
+        """The current policy version; an item's lag is measured against it. Set by the learner."""
         self.max_policy_lag = max_policy_lag
-        """Items that lag more than this are masked in `Batch.fresh` and counted; None: none are."""
+        """Items that lag more are masked in `Batch.fresh` and counted; None disables this."""
         self.schema: Schema | None = None
-        """What items look like: as given, or as those of the writer whose item came first."""
+        """The items' schema: as given, or that of the first item received."""
         self._context = context
         self._axis = axis
         self._buffers = buffers
@@ -97,23 +96,24 @@ class TrajectoryReader:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The address it listens on."""
         return self._listener.address
 
     @property
     def writers(self) -> list[str]:
-        """Names of all writers that were heard of; `Batch.writers` are places in it."""
+        """Names of all writers so far; `Batch.writers` are indices into this list."""
         return self._delivery_log.names
 
     @property
     def pending(self) -> int:
-        """Items that are here already of the batch that a timed-out `read` was waiting for."""
+        """Items already received for the batch that a timed-out `read` was waiting for."""
         return self._builder.count if self._builder else 0
 
     def read(
         self, batch: int, timeout: float | None = None, out: Mapping[str, np.ndarray] | None = None
     ) -> Batch:
-        """So many items, as soon as they are there. When the time is over, what has come counts for the next call."""
+        """Read `batch` items, waiting until they are there. After a timeout, items received so far count for the next
+        call."""
         batch = limits.integer("batch", batch, 1)
         self._context.stop.check()
         self._batch = batch
@@ -127,24 +127,24 @@ class TrajectoryReader:
             self._wait(deadline, builder.count, batch)
             builder.take(self._backlog)
         self._builder = None
-        self._listener.flush_releases()  # writers go on while the caller computes
+        self._listener.flush_releases()  # writers continue while the caller computes
         self._stats.batch(builder, self.version, self.max_policy_lag)
         return builder.batch
 
     def cursor(self) -> Cursor:
-        """What was read so far, of which writer: to be stored with what was made of it. It can be written as JSON."""
+        """What was read so far from each writer, as JSON-compatible data. Store it together with your results."""
         return self._delivery_log.cursor()
 
     def durable(self, cursor: Mapping[str, Sequence[Sequence[int]]]) -> None:
-        """All that this cursor covers survives the death of this process: writers may forget it."""
-        news = self._delivery_log.mark_durable(cursor)
+        """Everything this cursor covers is safely stored: writers may drop it."""
+        notify = self._delivery_log.mark_durable(cursor)
         for peer in self._listener.peers:
-            if peer.name in news:
+            if peer.name in notify:
                 body = self._delivery_log.acknowledgement(peer.name, peer.incarnation)
                 peer.send(m.Header(ACKNOWLEDGE, body=body))
 
     def counts(self) -> dict[str, float]:
-        """How it is going, in numbers; `waited` are the seconds that `read` had to wait for items. Any thread may ask."""
+        """Counters; `waited` is the time that `read` waited for items. Any thread may call this."""
         backlog = sum(pending.count - pending.at for pending in list(self._backlog))
         listener = self._listener.counts
         return {
@@ -160,7 +160,7 @@ class TrajectoryReader:
         }
 
     def lags(self) -> dict[int, int]:
-        """How many items lagged up to 0, 1, 3, 7, 15, ... versions."""
+        """Number of items that lagged up to 0, 1, 3, 7, 15, ... versions."""
         return self._stats.lags()
 
     def close(self) -> None:
@@ -172,14 +172,6 @@ class TrajectoryReader:
             self._listener.close()
             self._context.data_plane_metrics.untrack(self.counts)
 
-    def __enter__(self) -> TrajectoryReader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _check(self, schema: Schema) -> None:
         if not schema.fixed:
             raise UserError(f"some lengths are free in {schema}", fix="give every array one shape")
@@ -189,7 +181,7 @@ class TrajectoryReader:
         if schema is None:
             raise RefuseLink("it does not say which arrays it writes")
         if self.schema is None:
-            # A hello alone settles nothing: one that never sends an item must not keep all others out.
+            # A hello alone decides nothing: a writer that never sends an item must not lock out the others.
             try:
                 self._check(schema)
             except UserError as error:
@@ -205,19 +197,18 @@ class TrajectoryReader:
         return self._delivery_log.acknowledgement(hello.name, hello.incarnation)
 
     def _on_disconnect(self, peer: Peer) -> None:
-        """A writer is no longer there: what it sent and was not copied comes again, if it lives. Else one that comes and
-        goes would have a window each time."""
+        """Drop what a writer sent and we did not copy: it resends that, if it lives. Otherwise a writer that keeps
+        reconnecting would fill the backlog."""
         if peer.unreleased:
-            # In place: a batch that is being filled from the backlog may be what noticed it.
+            # In place: the builder that fills from this backlog may be what noticed the disconnect.
             waiting = list(self._backlog)
             self._backlog.clear()
             for pending in waiting:
                 if pending.frame is None or pending.frame.peer is not peer:
                     self._backlog.append(pending)
                 elif pending.at < pending.count:
-                    pending.progress.received = min(
-                        pending.progress.received, pending.sequence + pending.at - 1
-                    )
+                    last = pending.sequence + pending.at - 1
+                    pending.progress.received = min(pending.progress.received, last)
         if peer.state is not None:
             self._delivery_log.on_disconnect(peer.name)
 
@@ -228,8 +219,8 @@ class TrajectoryReader:
         self._open(frames)
         if not frames and deadline.passed:
             raise TimedOut(
-                f"{have} of {batch} items came in time",
-                fix="they count for the next read: just call it again",
+                f"only {have} of {batch} items arrived in time",
+                fix="they count for the next read: call it again",
             )
 
     def _begin(self, batch: int, out: Mapping[str, np.ndarray] | None) -> BatchBuilder:
@@ -238,21 +229,21 @@ class TrajectoryReader:
         if builder is not None:
             if len(builder.batch) == batch and builder.out is out:
                 return builder
-            self._backlog.extendleft(reversed(builder.take_back()))  # into other arrays than was thought
+            self._backlog.extendleft(reversed(builder.take_back()))  # the batch size or `out` has changed
         if self._batch_buffers is None or self._batch_buffers.count != batch:
             self._batch_buffers = BatchBuffers(self.schema, self._axis, batch, self._buffers)
         self._builder = BatchBuilder(self._batch_buffers.next(out), out)
         return self._builder
 
     def _open(self, frames: list[Frame]) -> None:
-        """See what is in these frames. They stay in their order, also those with nothing new: the memory of a frame
-        that was sent again may be that of the first of its kind, and must not be given back before it is copied."""
+        """Queue the items of these frames, in order, even of frames with nothing new: a resent frame may share its
+        block with the original, which must not be released before it is copied."""
         for frame in frames:
             peer: Peer = frame.peer
             if not peer.alive:
                 continue
             schema = self.schema or peer.schema
-            assert schema is not None, "a writer that says none is refused"
+            assert schema is not None, "a writer without a schema is refused"
             try:
                 if peer.state is None:
                     sender = self._delivery_log.sender(peer.name)

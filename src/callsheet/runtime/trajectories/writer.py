@@ -1,17 +1,16 @@
-"""The actor's end: rollouts go out in the order of writing, and a slow learner makes the actor wait."""
+"""The actor's side: sends rollouts in order; a slow learner makes the actor wait."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from types import TracebackType
 
 import numpy as np
 
 from callsheet.errors import UserError
 from callsheet.runtime import limits
-from callsheet.runtime.context import Context
+from callsheet.runtime.context import Closeable, Context
 from callsheet.runtime.schema import Schema
 from callsheet.runtime.stream.balanced_sender import BalancedSender
 from callsheet.runtime.stream.durable_sender import DurableSender
@@ -22,8 +21,8 @@ log = logging.getLogger("callsheet.runtime")
 KEEP = 64 * 1024 * 1024
 
 
-class TrajectoryWriter:
-    """Writes rollouts: dictionaries of arrays, usually `[T, B, ...]`, all of the same names, types and shapes.
+class TrajectoryWriter(Closeable):
+    """Writes rollouts: dictionaries of arrays, usually `[T, B, ...]`, with fixed names, types and shapes.
 
     An actor::
 
@@ -31,15 +30,15 @@ class TrajectoryWriter:
             while True:
                 writer.write(roll_out(policy), version=policy.version)
 
-    A rollout is copied once, by `write`; small ones travel together. When `window` frames are on their way, `write`
-    waits until the reader has taken one; `ahead` limits the rollouts that are on their way, which small ones may need:
-    what waits grows old. Reconnecting, and sending again what a reader did not take, is done inside.
+    `write` copies a rollout once; small ones share a frame. When `window` frames are in flight, `write` waits for the
+    reader. `ahead` limits the rollouts in flight, which keeps small ones fresh. The writer reconnects and resends on its
+    own.
 
-    With ``durable=True`` what the reader has not made durable is kept, up to `keep` bytes, and sent again to a reader
-    that was started anew: nothing is lost as long as this process lives. `durable` says how far it is; `previous` the
-    same for earlier starts of this replica.
+    With ``durable=True``, rollouts are kept (up to `keep` bytes) until the reader makes them durable, and resent to a
+    restarted reader: nothing is lost while this process lives. `durable` tells how far that is; `previous` tells the same
+    for earlier incarnations of this replica.
 
-    With ``spread=True`` rollouts are distributed over all readers of the endpoint.
+    With ``spread=True``, rollouts are balanced over all readers of the endpoint.
     """
 
     def __init__(
@@ -57,13 +56,13 @@ class TrajectoryWriter:
     ) -> None:
         if spread and (durable or connect_to):
             raise UserError(
-                "spread=True goes with neither durable=True nor connect_to",
-                fix="what must not be lost goes to one reader: leave spread out",
+                "spread=True cannot be combined with durable=True or connect_to",
+                fix="durable rollouts go to one reader: omit spread",
             )
         window = limits.window(window)
         ahead = None if ahead is None else limits.integer("ahead", ahead, 1)
         self.incarnation = context.incarnation
-        """Which start of this process it is: readers see it in `Batch.incarnations`."""
+        """The incarnation of this process; readers see it in `Batch.incarnations`."""
         self._context = context
         self._endpoint = endpoint
         self._durable = durable
@@ -98,19 +97,19 @@ class TrajectoryWriter:
         context.data_plane_metrics.track("TrajectoryWriter", endpoint, self.counts)
 
     def write(self, arrays: Mapping[str, object], version: int = 0, timeout: float | None = None) -> int:
-        """Copy a rollout and send it; `version` is that of the policy that made it. Its sequence, from 1."""
+        """Copy and send a rollout; `version` is that of the policy that made it. Returns its sequence number, from 1."""
         if timeout is not None:
             limits.seconds("timeout", timeout)
         return self._sender.put(arrays, version, timeout)
 
     def connect(self, timeout: float | None = None) -> None:
-        """Have a connection, which `write` makes otherwise; the schema must be known."""
+        """Connect now instead of at the first `write`; the schema must be known."""
         self._sender.connect(timeout)
 
     def rollout(
         self, version: int = 0, timeout: float | None = None
     ) -> AbstractContextManager[dict[str, np.ndarray]]:
-        """A rollout to be filled in place, step by step, and sent at the end of the block; it saves a copy::
+        """A rollout to fill in place, step by step, which saves a copy; it is sent at the end of the block::
 
         with writer.rollout(version) as arrays:
             for t in range(T):
@@ -121,52 +120,46 @@ class TrajectoryWriter:
         return self._sender.fill(version, timeout)
 
     def flush(self, timeout: float | None = None, *, durable: bool = False) -> None:
-        """Wait until the reader has everything; or, for a durable writer, until everything is durable."""
+        """Wait until the reader has everything or, for a durable writer, until everything is durable."""
         if self._single is not None:
             self._single.flush(timeout, durable=durable)
         elif durable:
-            raise UserError("nothing becomes durable with spread=True", fix="leave spread out")
+            raise UserError("nothing becomes durable with spread=True", fix="omit spread")
         elif self._balanced is not None:
             self._balanced.flush(timeout)
 
     @property
     def durable(self) -> int:
-        """The sequence up to which everything is durable; the reader says so with `durable(cursor)`."""
+        """Everything up to this sequence number is durable, as the reader confirmed with `durable(cursor)`."""
         sender = self._single_sender()
         sender.poll()
         return sender.durable
 
     @property
     def previous(self) -> tuple[tuple[int, int], ...]:
-        """How far earlier starts of this replica came: their incarnations and what is durable of each. Items that a
-        killed process had sent may become durable later, so look again with `durable`."""
+        """The same for earlier incarnations of this replica: (incarnation, sequence) each. What a killed process had
+        sent may become durable later, so check again."""
         return self._single_sender().previous
 
     def counts(self) -> dict[str, float]:
-        """How it is going, in numbers; `waited` are the seconds that `write` had to wait for the reader."""
+        """Counters; `waited` is the time that `write` waited for the reader."""
         return self._sender.counts()
 
     def close(self, timeout: float | None = 5.0) -> None:
-        """Hand over what is left, also when the process was asked to stop, and end; what nobody takes is told."""
+        """Deliver what is left, even if the process was asked to stop, and close; logs what was dropped."""
         before = self.counts()["dropped"]
         self._sender.close(timeout)
         dropped = int(self.counts()["dropped"] - before)
-        # What is not durable was for a reader that goes on: when both sides have ended, and it went first, nobody misses
-        # the rollouts on their way. They are counted all the same.
+        # Without `durable`, rollouts were for a reader that continues. If both sides stop and the reader went first,
+        # nobody misses them, so they are counted but not logged.
         missed = self._durable or not (self._single is not None and self._single.receiver_gone_first)
         if dropped and missed:
-            log.warning("%s: %d items were dropped, the reader did not take them", self._endpoint, dropped)
+            log.warning(
+                "%s: %d items were dropped because the reader did not take them", self._endpoint, dropped
+            )
         self._context.data_plane_metrics.untrack(self.counts)
-
-    def __enter__(self) -> TrajectoryWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _single_sender(self) -> StreamSender:
         if self._single is None:
-            raise UserError("nothing becomes durable with spread=True", fix="leave spread out")
+            raise UserError("nothing becomes durable with spread=True", fix="omit spread")
         return self._single

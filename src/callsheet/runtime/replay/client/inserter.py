@@ -1,4 +1,4 @@
-"""The writer's end of a replay: a lane to each shard, with the priority of each item beside it."""
+"""Inserts into a replay: a sender per shard; each item travels with its priority."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from callsheet.runtime.stream.sender import StreamSender
 _MAX_SO_FAR = np.float32(np.nan)
 """Stands for the largest priority so far."""
 _REQUEST_EVERY = 0.25
-"""Seconds between two wishes for a snapshot."""
+"""Seconds between two requests for a snapshot."""
 
 
 class Receipt(NamedTuple):
@@ -34,20 +34,20 @@ class Receipt(NamedTuple):
     shard: str
     """The shard's address."""
     sequence: int
-    """The item's number among those that this client sent there; it is durable when `durable[shard]` has reached it."""
+    """The item's sequence number at this shard; the item is durable once `durable[shard]` reaches it."""
 
 
 class ShardSender(StreamSender):
-    """A lane to one shard."""
+    """Sends items to one shard."""
 
     table = ""
     waiting = ""
-    """What the shard says that inserts wait for."""
+    """What inserts wait for, as reported by the shard."""
     purpose = protocol.WRITE
 
     def put_batch(self, items: Mapping[str, NDArray[np.generic]], start: int, timeout: float | None) -> int:
-        """Take items from the one numbered `start` on, as many as go into one frame: each array has them along its
-        first axis. How many."""
+        """Send items from number `start` on, stacked along the first axis of each array, as many as fit into one
+        frame; return how many."""
         with self._lock:
             if self._views is None:
                 self._open_frame({name: array[0] for name, array in items.items()}, self._version, timeout)
@@ -66,7 +66,7 @@ class ShardSender(StreamSender):
             return count
 
     def polled(self) -> ShardSender:
-        """Itself, after a look at what the shard has said."""
+        """Return itself, after processing the shard's messages."""
         self.poll()
         return self
 
@@ -85,15 +85,15 @@ class ShardSender(StreamSender):
 
 
 class DurableShardSender(ShardSender, DurableSender):
-    """A lane to one shard that keeps items until a snapshot has them; asks for one when its memory runs full."""
+    """Keeps items until a snapshot has them; requests a snapshot when its buffer runs full."""
 
     purpose = protocol.WRITE_DURABLY
     _waiting_for_snapshot = False
-    """Whether somebody waits for a snapshot."""
+    """Whether a call waits for a snapshot."""
     _requested_at = 0.0
 
     def flush(self, timeout: float | None = None, *, durable: bool = False) -> None:
-        """Wait until the shard has all that was put in, or until a snapshot has it, which is asked for."""
+        """Wait until the shard has everything, or request a snapshot and wait for it."""
         deadline = Deadline(timeout)
         super().flush(timeout)
         if durable and self.durable < self.sequence:
@@ -116,7 +116,7 @@ class DurableShardSender(ShardSender, DurableSender):
 
 
 class Inserter:
-    """Inserts into all shards of a replay, in turn, a frame at a time."""
+    """Inserts into all shards of a replay, round robin, a frame at a time."""
 
     def __init__(
         self,
@@ -147,13 +147,13 @@ class Inserter:
 
     @property
     def senders(self) -> dict[str, ShardSender]:
-        """To the shards, by their addresses."""
+        """The senders to the shards, by address."""
         return {
             to: sender for to, sender in self._balancer.senders.items() if isinstance(sender, ShardSender)
         }
 
     def put(self, arrays: Mapping[str, object], priority: float | None, timeout: float | None) -> Receipt:
-        """One item."""
+        """Insert one item."""
         if priority is None:
             item = {**arrays, PRIORITY: _MAX_SO_FAR}
         else:
@@ -168,11 +168,11 @@ class Inserter:
     def put_many(
         self, arrays: Mapping[str, NDArray[np.generic]], priorities: object, timeout: float | None
     ) -> None:
-        """Items along the first axis of each array."""
+        """Insert items stacked along the first axis of each array."""
         lengths = sorted({len(array) for array in arrays.values()})
         if len(lengths) != 1:
             raise UserError(
-                f"the arrays have {lengths} items along their first axes", fix="give each as many"
+                f"the arrays have {lengths} items along their first axes", fix="give all the same number"
             )
         count = lengths[0]
         if not count:
@@ -202,11 +202,11 @@ class Inserter:
             raise self._with_reason(error) from None
 
     def counts(self) -> dict[str, float]:
-        """How it is going, in numbers."""
+        """Counters for the metrics."""
         return self._balancer.counts()
 
     def close(self, timeout: float | None) -> None:
-        """Hand over what is left, and end."""
+        """Deliver what is left, and close."""
         self._balancer.close(timeout)
 
     def _with_reason(self, error: TimedOut) -> TimedOut:
@@ -215,20 +215,20 @@ class Inserter:
 
 
 def check_priority(priority: float) -> float:
-    """A priority that an item can have."""
+    """Check a priority."""
     if not 0 <= priority <= protocol.MAX_PRIORITY:
         raise UserError(
-            f"{priority} cannot be a priority", fix=f"priorities go from 0 to {protocol.MAX_PRIORITY:g}"
+            f"{priority} is not a valid priority", fix=f"priorities go from 0 to {protocol.MAX_PRIORITY:g}"
         )
     return priority
 
 
 def as_priorities(priorities: object, count: int) -> NDArray[np.float32]:
-    """Priorities that items can have."""
-    found = np.asarray(priorities, np.float32)
-    if found.shape != (count,):
-        raise UserError(f"{count} items have priorities of the shape {found.shape}", fix="give each one")
-    wrong = found[~((found >= 0) & (found <= protocol.MAX_PRIORITY))]
+    """Check priorities, as an array."""
+    array = np.asarray(priorities, np.float32)
+    if array.shape != (count,):
+        raise UserError(f"priorities for {count} items have the shape {array.shape}", fix="pass one per item")
+    wrong = array[~((array >= 0) & (array <= protocol.MAX_PRIORITY))]
     if wrong.size:
         check_priority(float(wrong[0]))
-    return found
+    return array

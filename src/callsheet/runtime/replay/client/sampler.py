@@ -1,7 +1,7 @@
-"""The learner's end of a replay: batches are asked for ahead of their use, from all shards at once.
+"""Samples from a replay: requests batches ahead of time, from all shards at once.
 
-A batch is drawn from each shard in proportion to what it holds. With one shard its arrays are views onto the shard's
-own message, so nothing is copied here; with several the pieces are put together in arrays that are used again.
+Each shard contributes in proportion to its total weight. With one shard the arrays are views of its message, so
+nothing is copied here; with several the parts are put together in reused arrays.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ from callsheet.runtime.stop import Deadline
 SHARD_SHIFT = np.uint64(POSITION_BITS + EPOCH_BITS)
 MAX_SHARDS = 1 << (64 - POSITION_BITS - EPOCH_BITS)
 _REFRESH_EVERY = 1.0
-"""Seconds between two looks at the list of shards."""
+"""Seconds between two checks of the list of shards."""
 _PAUSE = 0.02
 
 
 @dataclass(slots=True)
 class Sample:
-    """Items along the first axis of each array. It is valid until the next call of `sample`; copy what must stay."""
+    """A batch of items, stacked along the first axis of each array. Valid until the next call of `sample`; copy what
+    must stay."""
 
     arrays: dict[str, NDArray[np.generic]]
     keys: NDArray[np.uint64]
-    """Names each item, to change its priority."""
+    """Identifies each item, to update its priority."""
     probabilities: NDArray[np.float64]
-    """The chance that each draw had to be this item."""
+    """The probability of each item in a single draw."""
     size: int
-    """Items in the replay at that time, all shards together."""
+    """Items in the replay at that time, in all shards."""
 
     def weights(self, beta: float) -> NDArray[np.float32]:
-        """Importance weights: (size x probability) to the power of -beta, divided by the largest of the batch."""
+        """Importance weights: (size x probability) ** -beta, divided by the largest one of the batch."""
         weights = np.power(self.probabilities * max(1, self.size), -beta)
         weights /= weights.max()
         return weights.astype(np.float32)
@@ -52,23 +53,23 @@ class Sample:
 
 @dataclass(slots=True)
 class _ShardRequest:
-    """Items of a batch that one shard was asked for."""
+    """Items of a batch that were requested from one shard."""
 
     shard: ShardClient
     count: int
     share: float
-    """The chance with which a draw went to this shard."""
+    """The probability that a draw goes to this shard."""
     number: int
     generation: int
 
     @property
     def lost(self) -> bool:
-        """Whether the answer will never come."""
-        return not self.shard.up or self.generation != self.shard.generation
+        """Whether the answer will never arrive."""
+        return not self.shard.connected or self.generation != self.shard.generation
 
 
 class Sampler:
-    """Batches of one size."""
+    """Samples batches of one size."""
 
     def __init__(self, context: Context, endpoint: str, table: str, *, batch: int, ahead: int) -> None:
         batch = limits.integer("batch", batch, 1, protocol.MAX_SAMPLE_ITEMS)
@@ -84,7 +85,7 @@ class Sampler:
         """The reply whose arrays the caller has."""
         self._buffers: dict[str, NDArray[np.generic]] = {}
         self._keys = np.empty(batch, np.uint64)
-        self._chances = np.empty(batch, np.float64)
+        self._probabilities = np.empty(batch, np.float64)
         self._rng = np.random.default_rng()
         self._refreshed_at = -_REFRESH_EVERY
         self.sampled = 0
@@ -92,7 +93,7 @@ class Sampler:
         self.retries = 0
         """Requests to shards that went away before they answered."""
         self.dropped_updates = 0
-        """Priorities for shards that were not there."""
+        """Priorities for shards that were not connected."""
 
     @property
     def shards(self) -> list[ShardClient]:
@@ -101,7 +102,7 @@ class Sampler:
 
     @property
     def size(self) -> int:
-        """Items in all shards, as far as they have told."""
+        """Items in all shards, as last reported."""
         return sum(shard.state.size for shard in self.shards)
 
     def sample(self, timeout: float | None, out: Mapping[str, NDArray[np.generic]] | None) -> Sample:
@@ -117,7 +118,7 @@ class Sampler:
     def update(
         self, keys: NDArray[np.uint64], priorities: NDArray[np.float32], timeout: float | None
     ) -> None:
-        """Send priorities to the shards that gave the keys."""
+        """Send priorities to the shards that the keys came from."""
         if not len(keys):
             return
         deadline = Deadline(timeout)
@@ -138,15 +139,15 @@ class Sampler:
         priorities: NDArray[np.float32],
         deadline: Deadline,
     ) -> None:
-        if shard is not None and not shard.generation:  # never seen yet
+        if shard is not None and not shard.generation:  # never connected yet
             shard.link.connect(deadline.timeout)
         for at in range(0, len(keys), protocol.MAX_UPDATES):
-            request = slice(at, at + protocol.MAX_UPDATES)
-            if shard is None or not shard.update(keys[request], priorities[request], deadline):
-                self.dropped_updates += len(keys[request])
+            part = slice(at, at + protocol.MAX_UPDATES)
+            if shard is None or not shard.update(keys[part], priorities[part], deadline):
+                self.dropped_updates += len(keys[part])
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self._release_current()
         self._pending.clear()
         for shard in self.shards:
@@ -159,7 +160,7 @@ class Sampler:
             self._current = None
 
     def _next_batch(self, deadline: Deadline) -> list[_ShardRequest]:
-        """The parts of the next batch, once all of them are there; others are asked for meanwhile."""
+        """Wait for the next batch's requests to be answered, requesting further batches meanwhile."""
         while True:
             self._refresh_shards()
             for shard in self.shards:
@@ -183,7 +184,7 @@ class Sampler:
             raise (TimedOut(f"{error.message}: {why}", fix=error.fix) if why else error) from None
 
     def _wait_for_shard(self, deadline: Deadline) -> None:
-        """Nobody is there to be asked: wait for anyone."""
+        """No shard is connected: wait for any."""
         if len(self._shards) == 1:
             self.shards[0].link.wait(deadline)
             return
@@ -195,28 +196,26 @@ class Sampler:
         self._context.sleep(deadline.left(_PAUSE))
 
     def _refresh_shards(self) -> None:
-        """Know the shards that there are, and connect to those that are not connected."""
+        """Follow the list of shards, and connect to those that are not connected."""
         now = time.monotonic()
         if now - self._refreshed_at > _REFRESH_EVERY:
             self._refreshed_at = now
-            wanted = [one for one in self._context.all(self._endpoint) if one]
+            wanted = [address for address in self._context.all(self._endpoint) if address]
             if len(wanted) > MAX_SHARDS:
-                raise UserError(
-                    f"{self._endpoint} has {len(wanted)} shards", fix=f"at most {MAX_SHARDS} are possible"
-                )
-            for address in [one for one in self._shards if one not in wanted]:
+                raise UserError(f"{self._endpoint} has {len(wanted)} shards", fix=f"use at most {MAX_SHARDS}")
+            for address in [address for address in self._shards if address not in wanted]:
                 self._shards.pop(address).close()
             for number, address in enumerate(wanted):
                 if address not in self._shards:
                     shard = ShardClient(self._context, self._endpoint, self._table, address, number)
                     self._shards[address] = shard
         for shard in self.shards:
-            if not shard.up:
+            if not shard.connected:
                 shard.link.try_connect(0.0)
 
     def _request_missing(self) -> None:
-        """Ask for what is missing: batches up to the wanted number, and parts whose shard went away."""
-        usable = [shard for shard in self.shards if shard.up]
+        """Request what is missing: batches up to the configured number, and parts whose shard went away."""
+        usable = [shard for shard in self.shards if shard.connected]
         if not usable:
             return
         for batch in self._pending:
@@ -230,10 +229,9 @@ class Sampler:
             self._pending.append(self._request(usable, self._batch))
 
     def _request(self, usable: list[ShardClient], count: int) -> list[_ShardRequest]:
-        """Draw how many items come from which shard, and ask for them."""
-        pool = [
-            shard for shard in usable if shard.state.sampling_open and shard.state.total_weight > 0
-        ] or usable
+        """Draw how many items come from each shard, and request them."""
+        pool = [shard for shard in usable if shard.state.sampling_open and shard.state.total_weight > 0]
+        pool = pool or usable
         first = pool[0].state
         if first.queue and 0 < first.capacity < count:
             raise UserError(
@@ -243,13 +241,13 @@ class Sampler:
             done, self._current = self._current, None
             return [_request_from(pool[0], count, 1.0, done)]
         self._release_current()
-        masses = np.array([shard.state.total_weight for shard in pool])
-        shares = masses / masses.sum() if masses.sum() > 0 else np.full(len(pool), 1.0 / len(pool))
+        weights = np.array([shard.state.total_weight for shard in pool])
+        shares = weights / weights.sum() if weights.sum() > 0 else np.full(len(pool), 1.0 / len(pool))
         counts = self._rng.multinomial(count, shares)
         return [
-            _request_from(shard, int(some), float(share))
-            for shard, some, share in zip(pool, counts, shares, strict=True)
-            if some
+            _request_from(shard, int(part), float(share))
+            for shard, part, share in zip(pool, counts, shares, strict=True)
+            if part
         ]
 
     def _assemble(
@@ -262,8 +260,8 @@ class Sampler:
         if len(requests) == 1 and out is None:
             arrays, shard = replies[0].arrays, np.uint64(requests[0].shard.number)
             self._current = (requests[0].shard, replies[0])
-            keys, chances = arrays.pop(KEY), arrays.pop(PROBABILITY)
-            return Sample(arrays, keys | shard << SHARD_SHIFT, chances, size)  # type: ignore[operator, arg-type]
+            keys, probabilities = arrays.pop(KEY), arrays.pop(PROBABILITY)
+            return Sample(arrays, keys | shard << SHARD_SHIFT, probabilities, size)  # type: ignore[operator, arg-type]
         row = 0
         for request, reply in zip(requests, replies, strict=True):
             arrays = reply.arrays
@@ -272,26 +270,26 @@ class Sampler:
                 array[rows] = arrays[name]
             self._keys[rows] = arrays[KEY]
             self._keys[rows] |= np.uint64(request.shard.number) << SHARD_SHIFT
-            np.multiply(arrays[PROBABILITY], request.share, out=self._chances[rows])
+            np.multiply(arrays[PROBABILITY], request.share, out=self._probabilities[rows])
             row += request.count
             arrays.clear()
             if len(requests) > 1:
                 reply.frame.release()
         if len(requests) == 1:
             self._current = (requests[0].shard, replies[0])
-        return Sample(into, self._keys, self._chances, size)
+        return Sample(into, self._keys, self._probabilities, size)
 
     def _output_arrays(
         self, requests: list[_ShardRequest], out: Mapping[str, NDArray[np.generic]] | None
     ) -> dict[str, NDArray[np.generic]]:
         """Arrays for a batch: the caller's, if they fit, or our own."""
         schema = requests[0].shard.item_schema
-        assert schema is not None, "a shard that answered has told what its items look like"
+        assert schema is not None, "a shard that answered has sent its schema"
         for request in requests:
             if request.shard.item_schema != schema and request.shard.item_schema is not None:
                 raise UserError(
                     f"shards of {self._endpoint} have different items: {schema.difference(request.shard.item_schema)}",
-                    fix="let all writers send the same",
+                    fix="make all writers send the same arrays",
                 )
         layout = schema.layout(self._batch)
         if out is None:
@@ -301,8 +299,8 @@ class Sampler:
         for name, dtype, shape, _ in layout.places:
             array = out.get(name)
             if array is None or array.shape != shape or array.dtype != dtype:
-                sample = "missing" if array is None else f"{array.dtype.name}{list(array.shape)}"
-                raise UserError(f"out[{name!r}] is {sample}", fix=f"it must be {dtype.name}{list(shape)}")
+                actual = "missing" if array is None else f"{array.dtype.name}{list(array.shape)}"
+                raise UserError(f"out[{name!r}] is {actual}", fix=f"it must be {dtype.name}{list(shape)}")
         return dict(out)
 
 
@@ -313,5 +311,5 @@ def _request_from(
         done[1].frame.release()
         done = None
     number = shard.request(count, done[1] if done else None)
-    # What could not be asked counts as lost, and is asked for again with the next look.
+    # A request that could not be sent counts as lost, and is sent again next time.
     return _ShardRequest(shard, count, share, number or 0, shard.generation if number else -1)

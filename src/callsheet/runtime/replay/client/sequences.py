@@ -1,4 +1,4 @@
-"""Cuts episodes into sequences of one length, for learners with a memory."""
+"""Cuts episodes into sequences of equal length, for recurrent learners."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from callsheet.errors import UserError
 def cut(
     episode: Mapping[str, NDArray[np.generic]], length: int, *, burn_in: int = 0, stride: int | None = None
 ) -> dict[str, NDArray[np.generic]]:
-    """Sequences of an episode, as `insert_many` takes them: each array `[sequences, burn_in + length, ...]`.
+    """Cut an episode into sequences for `insert_many`: each array becomes `[sequences, burn_in + length, ...]`.
 
-    Sequence number i is there to learn from the steps i x stride to i x stride + length; before them come `burn_in`
-    steps that only warm the memory up. With the usual stride, which is `length`, every step is learned from once; a
-    smaller one makes sequences overlap. What lies before the first step and behind the last is filled with zeros.
-    Two arrays of truth values are added: `valid` says where there is a step, `learn` where one is to be learned from.
+    Sequence i trains on steps i x stride to i x stride + length; the `burn_in` steps before them only warm up the
+    recurrent state. With the default stride, `length`, every step is trained on once; with a smaller one sequences
+    overlap. Steps before the first and after the last are filled with zeros. Two boolean arrays are added: `valid` marks
+    real steps, `learn` marks steps to train on.
     """
     stride = length if stride is None else stride
     if length < 1 or burn_in < 0 or not 1 <= stride <= length:
@@ -33,16 +33,16 @@ def cut(
             f"the episode already has an array {taken.pop()!r}"
             if taken
             else f"the arrays have {lengths} steps",
-            fix="give each array as many steps, and call none of them `valid` or `learn`",
+            fix="give all arrays the same number of steps, and name none `valid` or `learn`",
         )
     steps = lengths[0]
     starts = np.arange(0, max(1, steps - (length - stride)), stride)
     at = starts[:, None] + np.arange(-burn_in, length)
     valid = (at >= 0) & (at < steps)
-    found: dict[str, NDArray[np.generic]] = {}
+    sequences: dict[str, NDArray[np.generic]] = {}
     for name, array in episode.items():
-        found[name] = np.asarray(array)[at.clip(0, steps - 1)]
-        found[name][~valid] = 0
-    found["valid"] = valid
-    found["learn"] = valid & (np.arange(-burn_in, length) >= 0)
-    return found
+        sequences[name] = np.asarray(array)[at.clip(0, steps - 1)]
+        sequences[name][~valid] = 0
+    sequences["valid"] = valid
+    sequences["learn"] = valid & (np.arange(-burn_in, length) >= 0)
+    return sequences

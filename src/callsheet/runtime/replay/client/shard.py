@@ -1,4 +1,4 @@
-"""One shard, as those see it who sample: how much it has, what was asked of it, and what has come."""
+"""The connection to one shard that is sampled: its state, open requests, and replies."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from callsheet.runtime.schema import Schema
 from callsheet.runtime.stop import Deadline
 
 _QUERY_EVERY_BYTES = 16 * 1024
-"""Bytes of priorities after which the shard is asked whether it still listens."""
+"""Bytes of priorities after which the shard is asked to confirm that it still reads."""
 _MAX_OPEN_QUERIES = 2
-"""Questions that may be open before the next priorities wait."""
+"""Open confirmations before further priorities wait."""
 
 
 @dataclass(slots=True)
 class SampleReply:
-    """Items that have come."""
+    """A sample that has arrived."""
 
     frame: Frame
     arrays: dict[str, NDArray[np.generic]]
     generation: int
-    """How often the shard had been connected then."""
+    """The connection's generation when it arrived."""
 
     def copy(self) -> None:
-        """Have the items here, and give the shard its memory back."""
+        """Copy the items, and release the shard's memory."""
         for name, array in self.arrays.items():
             self.arrays[name] = mine = array.copy()
             mine.flags.writeable = False
@@ -40,19 +40,19 @@ class SampleReply:
 
 
 class ShardClient:
-    """A shard. Nothing here waits but where it says so."""
+    """One shard. No call blocks unless it says so."""
 
     def __init__(self, context: Context, endpoint: str, table: str, address: str, number: int) -> None:
         self.number = number
-        """Its place among the shards: the upper bits of a key."""
+        """Its index among the shards: the upper bits of a key."""
         self.state = protocol.TableState(0, 0.0)
         self.item_schema: Schema | None = None
         self.sample_schema: Schema | None = None
         self.window = 1
         self.generation = 0
-        """How often it was connected: what was asked before the last time is lost."""
+        """Counts connections: requests of earlier ones are lost."""
         self.replies: dict[int, SampleReply] = {}
-        """What has come, by the numbers of the requests. It stays good when the connection breaks."""
+        """Replies by request number. They stay valid when the connection breaks."""
         self._last_number = 0
         self._open_requests = 0
         """Requests without an answer."""
@@ -70,16 +70,15 @@ class ShardClient:
         )
 
     @property
-    def up(self) -> bool:
-        """Whether there is a connection now."""
-        return self.link.shared_memory is not None
+    def connected(self) -> bool:
+        """Whether it is connected."""
+        return self.link.connected
 
     def request(self, count: int, done: SampleReply | None = None) -> int | None:
-        """Ask for items; the request's number, or None when there is no connection. A reply that is done with is given
-        back in the same message."""
-        if (
-            self._open_requests >= protocol.MAX_REQUESTS
-        ):  # parts of many batches whose own shards are gone: some later
+        """Request items; return the request's number, or None if disconnected. A reply that is no longer needed is
+        released in the same message."""
+        if self._open_requests >= protocol.MAX_REQUESTS:
+            # These are parts of many batches whose own shards are gone: request them later.
             if done is not None:
                 done.frame.release()
             return None
@@ -93,8 +92,8 @@ class ShardClient:
         return self._last_number
 
     def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float32], deadline: Deadline) -> bool:
-        """Send priorities on their way; whether there was a connection. Waits while the shard does not listen."""
-        while self.up and self._open_queries >= _MAX_OPEN_QUERIES:
+        """Send priorities; return whether it was connected. Waits while the shard does not read."""
+        while self.connected and self._open_queries >= _MAX_OPEN_QUERIES:
             self.link.wait(deadline)
         body = protocol.encode_update(keys, priorities)
         if not self.link.send(Header(protocol.UPDATE, 0, len(keys), body=body)):
@@ -108,16 +107,16 @@ class ShardClient:
 
     @property
     def _replies_in_flight(self) -> int:
-        """Replies that lie in the shard's memory; the caller may have one more."""
-        now = self.generation
-        return sum(one.generation == now and one.frame.block != NO_BLOCK for one in self.replies.values())
+        """Replies in the shard's memory; the caller may hold one more."""
+        current = [reply for reply in self.replies.values() if reply.generation == self.generation]
+        return sum(reply.frame.block != NO_BLOCK for reply in current)
 
     def ready(self, number: int) -> bool:
-        """Whether the answer to a request is there."""
+        """Whether the answer to a request has arrived."""
         return number in self.replies
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self.replies.clear()
         self.link.close()
 
@@ -144,8 +143,8 @@ class ShardClient:
             self._open_requests = max(0, self._open_requests - 1)
             reply = SampleReply(frame, frame.arrays(self.sample_schema), self.generation)
             if self._open_requests and self._replies_in_flight >= self.window - 2:
-                # More was asked for than the shard has memory for, in place of one that is gone. What is held here
-                # waits for what is still to come: without room for that, both would wait for ever.
+                # More was requested than the shard has blocks for, in place of a shard that is gone. Replies held
+                # here wait for others that are still to come: without a free block both sides would wait forever.
                 reply.copy()
             self.replies[frame.header.sequence] = reply
             self._open_queries = self._unconfirmed_bytes = 0

@@ -1,8 +1,8 @@
-"""The items of a table, in memory that is allocated once: one array for each field, used round and round.
+"""A table's items, in a ring of preallocated memory: one array per field.
 
-Items are numbered by their *position*, which only grows; position p lies in slot p modulo the number of slots. The
-slots are divided into segments of neighbors, which is what snapshots write. There is at least one segment more than
-the capacity needs: an item that was evicted is overwritten a while later, which gives a snapshot time to read it.
+Items are numbered by *position*, which only grows; position p lies in slot p modulo the number of slots. Slots are
+grouped into segments, the unit that snapshots write. There is at least one segment more than the capacity needs, so
+that an evicted item is overwritten later and a snapshot has time to read it.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from numpy.typing import NDArray
 from callsheet.runtime.schema import Schema
 
 SEGMENT_BYTES = 32 << 20
-"""Bytes of a segment, about."""
+"""Approximate bytes of a segment."""
 _MIN_SEGMENTS = 16
-"""Segments that a table is divided into at least, so that the spare one costs little."""
+"""A table has at least this many segments, so that the spare one costs little."""
 PREFAULT_BYTES = 256 << 20
-"""Bytes that are taken before they are needed, at most."""
+"""Memory to fault in before it is needed."""
 _STEP = 256 << 10
-"""Bytes in one call. Whoever asks for memory in this process waits for it, also ZeroMQ's threads; on a busy machine,
-where a call may be interrupted, 4 MiB at a time kept new clients waiting for seconds."""
+"""Bytes per call. Other threads that need memory wait for each call, even ZeroMQ's; on a busy machine, calls of 4 MiB
+made new clients wait for seconds."""
 _PAGE = 4096
 _MADV_POPULATE_WRITE = 23
-"""Linux's MADV_POPULATE_WRITE: pages are there as if they had been written, and keep what is in them."""
+"""Linux's MADV_POPULATE_WRITE: faults pages in as if written, and keeps their content."""
 
 
 class ItemRing:
-    """Slots for items. Written by one thread; others may read what `intact` confirms afterwards."""
+    """Slots for items. One thread writes; others may read, and then check with `intact` what they read."""
 
     def __init__(self, schema: Schema, capacity: int) -> None:
         self.schema = schema
@@ -47,16 +47,14 @@ class ItemRing:
             for field in schema.fields
         }
         self.next = 0
-        """The position of the next item."""
+        """Position of the next item."""
         self._writing_up_to = 0
-        """Up to where slots have been or are being written."""
+        """Up to here slots have been or are being written."""
 
     def write(self, items: Mapping[str, NDArray[np.generic]], skip: int, count: int) -> int:
-        """Copy items behind the newest, leaving out the first `skip`; the position of the first."""
+        """Append items, without the first `skip`; return the position of the first."""
         start = self.next
-        self._writing_up_to = (
-            start + count
-        )  # before the copy: a reader on another thread must not trust what it reads
+        self._writing_up_to = start + count  # before the copy: other threads must not trust what they read
         for slot, length in self.slot_ranges(start, count):
             for name, array in self.arrays.items():
                 array[slot : slot + length] = items[name][skip : skip + length]
@@ -65,7 +63,7 @@ class ItemRing:
         return start
 
     def slot_ranges(self, start: int, count: int) -> Iterator[tuple[int, int]]:
-        """The slots of neighboring positions, as (slot, length): one piece, or two around the end."""
+        """The slots of consecutive positions as (slot, length) ranges: one, or two around the end."""
         slot = start % self.slots
         length = min(count, self.slots - slot)
         if length:
@@ -74,42 +72,47 @@ class ItemRing:
             yield 0, count - length
 
     def gather(self, slots: NDArray[np.int64], into: Mapping[str, NDArray[np.generic]]) -> None:
-        """Copy the items in some slots."""
+        """Copy the items in these slots."""
         for name, array in self.arrays.items():
             array.take(slots, axis=0, out=into[name], mode="clip")  # "raise" would copy twice
 
     def position_of(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The newest positions that lie in these slots."""
+        """The newest positions in these slots."""
         last = self.next - 1
         return last - (last - slots) % self.slots
 
     def reset_to(self, position: int) -> None:
-        """Begin at a position, with nothing in any slot."""
+        """Start at a position, with all slots empty."""
         self.next = self._writing_up_to = position
 
     def intact(self, start: int) -> bool:
-        """Whether nothing from this position on has been overwritten, not even in part."""
+        """Whether nothing from this position on has been overwritten, not even partly."""
         return self._writing_up_to <= start + self.slots
 
     def memory(self, start: int, count: int) -> list[memoryview]:
-        """The bytes of neighboring positions within one segment, field by field."""
+        """The bytes of consecutive positions within one segment, field by field."""
         slot = start % self.slots
         return [array[slot : slot + count].reshape(-1).view(np.uint8).data for array in self.arrays.values()]
 
 
 class Prefaulter:
-    """Follows the writing of a ring on its first round."""
+    """Faults in the memory of a ring ahead of its first round of writes, in a thread.
+
+    The first touch of memory is slow, in virtual machines several times slower than copying the item. The kernel does
+    it for the part that comes next, so a table takes no more memory than it will soon use. Before Linux 5.14 the
+    first round is just slower.
+    """
 
     def __init__(self, ring: ItemRing) -> None:
         self._ring = ring
         self._ahead = max(1, PREFAULT_BYTES // max(1, ring.schema.item_bytes))
         self.prefaulted = 0
-        """Slots whose memory was asked for."""
+        """Slots whose memory was requested."""
         self._thread: threading.Thread | None = None
         self._supported = sys.platform == "linux"
 
     def on_written(self, position: int) -> None:
-        """Items have been written up to here."""
+        """Items have been written up to this position."""
         if (
             position + self._ahead // 2 < self.prefaulted
             or self.prefaulted >= self._ring.slots
@@ -125,12 +128,12 @@ class Prefaulter:
             self._thread.start()
 
     def wait(self) -> None:
-        """Until what was asked for is there."""
+        """Wait until the requested memory is there."""
         if self._thread is not None:
             self._thread.join()
 
     def _prefault(self, start: int, stop: int) -> None:
-        advise = ctypes.CDLL(None).madvise  # called without the interpreter's lock
+        advise = ctypes.CDLL(None).madvise  # runs without the GIL
         advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
         for array in self._ring.arrays.values():
             size = array.strides[0]

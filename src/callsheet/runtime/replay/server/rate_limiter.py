@@ -1,4 +1,4 @@
-"""Keeps samples and inserts in step: whoever is ahead waits, and can be told why."""
+"""Keeps samples and inserts in proportion: the side that is ahead waits, and is told why."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from callsheet.runtime import limits
 
 @dataclass
 class RateLimiter:
-    """Lets sampling begin at a size, and holds the number of samples for each insert near a ratio.
+    """Delays sampling until a minimum size, and keeps the samples per insert near a ratio.
 
-    Inserts pass one by one. A sample is granted as a whole once its first item may pass, so the tolerance may be
-    exceeded by less than one request; in return neither side can wait for the other at the same time, whatever the
-    sizes of their requests.
+    Inserts are admitted one by one. A sample is admitted as a whole once its first item is, so the tolerance may be
+    exceeded by less than one request; in return the two sides can never block each other, whatever their request
+    sizes.
     """
 
     min_size: int = 1
-    """Items from which on samples are taken."""
+    """Items required before sampling starts."""
     ratio: float | None = None
-    """Samples for each insert; None for no such limit."""
+    """Samples per insert; None for no limit."""
     tolerance: float = 0.0
-    """How many samples the two may be apart from the ratio."""
+    """How many samples the two sides may deviate from the ratio."""
     inserted: int = 0
     sampled: int = 0
 
@@ -38,11 +38,11 @@ class RateLimiter:
 
     @property
     def surplus(self) -> float:
-        """How many samples may be taken for the inserts so far: negative when too many were."""
+        """Samples that are due for the inserts so far; negative if too many were taken."""
         return 0.0 if self.ratio is None else self.ratio * (self.inserted - self.min_size) - self.sampled
 
     def allowed_inserts(self, size: int, count: int) -> int:
-        """How many of so many items may be inserted into a table of this size."""
+        """How many of `count` items may be inserted into a table of this size."""
         if self.ratio is None:
             return count
         allowed = math.ceil((self.tolerance - self.surplus) / self.ratio)

@@ -1,4 +1,4 @@
-"""Which items a sample takes: any with equal chance, by priority, or the oldest."""
+"""Selectors choose which items a sample gets: uniformly, by priority, or the oldest first."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ class Selector(Protocol):
     """Chooses among the items of a ring from position `first` on."""
 
     removes_sampled: bool
-    """Whether an item is gone once it was sampled."""
+    """Whether sampling removes items."""
 
     def insert(self, start: int, priorities: Priorities) -> None:
-        """Items have come; a priority that is no number stands for the largest so far."""
+        """Items were inserted; a priority of NaN stands for the largest so far."""
 
     def evict(self, start: int, count: int) -> None:
-        """Items have gone."""
+        """Items were evicted."""
 
     def total_weight(self, first: int) -> float:
-        """How much there is to draw from: shards are sampled in proportion to it."""
+        """Sum of all sampling weights; shards are sampled in proportion."""
 
     def sample(self, first: int, count: int) -> tuple[Positions, Probabilities]:
-        """Positions, and the chance that each draw had to be it."""
+        """Positions, and each one's probability in a single draw."""
 
     def update(self, positions: Positions, priorities: Priorities) -> None:
         """Priorities have changed."""
 
 
 class Uniform:
-    """Every item has the same chance in every draw."""
+    """All items are equally likely."""
 
     removes_sampled = False
 
@@ -48,10 +48,10 @@ class Uniform:
         self._rng = rng
 
     def insert(self, start: int, priorities: Priorities) -> None:
-        """Nothing to remember."""
+        """Nothing to store."""
 
     def evict(self, start: int, count: int) -> None:
-        """Nothing to forget."""
+        """Nothing to remove."""
 
     def total_weight(self, first: int) -> float:
         """The number of items."""
@@ -77,7 +77,7 @@ class Fifo(Uniform):
 
 
 class Prioritized:
-    """The chance of an item is proportional to its priority to the power of alpha."""
+    """An item's probability is proportional to its priority to the power of alpha."""
 
     removes_sampled = False
 
@@ -88,11 +88,11 @@ class Prioritized:
         self._tree = SumTree(ring.slots)
         self._priorities = np.zeros(ring.slots, np.float32)
         self.max_priority = 1.0
-        """The largest priority so far: what new items get, so that each is soon seen."""
+        """The largest priority so far. New items get it, so that they are sampled soon."""
 
     def insert(self, start: int, priorities: Priorities) -> None:
-        """Give new items their priorities."""
-        if len(priorities) == 1:  # large items come one by one, and NumPy takes its time for each step
+        """Store the priorities of new items."""
+        if len(priorities) == 1:  # large items arrive one by one, and each NumPy call has its overhead
             self._insert_one(start % self._ring.slots, priorities.item())
             return
         given = priorities[np.isfinite(priorities)]
@@ -115,7 +115,7 @@ class Prioritized:
         self._tree.fill(slot, slot + 1, priority**self._alpha if priority else 0.0)
 
     def evict(self, start: int, count: int) -> None:
-        """Items that have gone have no weight."""
+        """Evicted items have no weight."""
         for slot, length in self._ring.slot_ranges(start, count):
             self._tree.fill(slot, slot + length, 0.0)
 
@@ -129,7 +129,7 @@ class Prioritized:
         return self._ring.position_of(slots), self._tree.weights(slots) / self._tree.total
 
     def update(self, positions: Positions, priorities: Priorities) -> None:
-        """Give items new priorities."""
+        """Update priorities."""
         if len(positions):
             self.max_priority = max(self.max_priority, float(priorities.max()))
             slots = positions % self._ring.slots
@@ -137,11 +137,11 @@ class Prioritized:
             self._tree.set(slots, self._weights(priorities))
 
     def priorities(self, start: int, count: int) -> Priorities:
-        """A copy of the priorities of neighboring positions."""
+        """A copy of the priorities of consecutive positions."""
         pieces = [self._priorities[slot : slot + n] for slot, n in self._ring.slot_ranges(start, count)]
         return np.concatenate(pieces) if pieces else np.empty(0, np.float32)
 
     def _weights(self, priorities: Priorities) -> NDArray[np.float64]:
         weights: NDArray[np.float64] = np.power(priorities, self._alpha, dtype=np.float64)
-        weights[priorities == 0] = 0.0  # also where alpha is 0
+        weights[priorities == 0] = 0.0  # even if alpha is 0
         return weights

@@ -1,4 +1,4 @@
-"""The server of a replay: tables, their clients, and snapshots, in one loop."""
+"""The replay server: tables, their clients and snapshots, in one loop."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterable
-from types import TracebackType
 
 from callsheet.errors import UserError
 from callsheet.runtime import limits
-from callsheet.runtime.context import Context
+from callsheet.runtime.context import Closeable, Context
 from callsheet.runtime.link import protocol as m
 from callsheet.runtime.link.endpoint_handler import EndpointHandler, RefuseLink
 from callsheet.runtime.link.frame import Frame
@@ -31,22 +30,22 @@ from callsheet.store import Fenced, open_store
 
 log = logging.getLogger("callsheet.runtime")
 _NOTIFY_EVERY = 0.2
-"""Seconds after which those who wait are told why."""
+"""Seconds after which waiting clients are told why they wait."""
 _DRAIN_QUIET = 0.2
 _DRAIN_SECONDS = 2.0
-"""Seconds for which items are taken when the process should stop, and without one for so long it is over."""
+"""Seconds to accept items after a stop request; it ends earlier if none arrive for a while."""
 
 
-class ReplayServer:
-    """Holds items that writers insert and learners sample; one role of an experiment, or several shards of it.
+class ReplayServer(Closeable):
+    """Holds items that writers insert and learners sample: one role of an experiment, or several shards.
 
     ::
 
         with Context.from_env() as ctx, ReplayServer(ctx, "replay", Table(kind="prioritized", items=100_000)) as server:
             server.serve()
 
-    With `snapshot_every` seconds, the tables are stored below `storage` (the run's, when none is given), also on
-    SIGTERM, and a server that starts there goes on with them. `keep` snapshots are kept.
+    With `snapshot_every` seconds, the tables are stored under `storage` (default: the run's storage), also on SIGTERM, and
+    a server that starts there restores them. The last `keep` snapshots are kept.
     """
 
     def __init__(
@@ -64,26 +63,26 @@ class ReplayServer:
         keep = limits.integer("keep", keep, 1)
         if snapshot_every is not None:
             limits.positive(
-                "snapshot_every", snapshot_every, "write seconds above 0, or None for no snapshots"
+                "snapshot_every", snapshot_every, "pass seconds above 0, or None for no snapshots"
             )
-        wanted = [tables] if isinstance(tables, Table) else list(tables)
-        if not wanted or len({one.name for one in wanted}) != len(wanted):
+        configs = [tables] if isinstance(tables, Table) else list(tables)
+        if not configs or len({table.name for table in configs}) != len(configs):
             raise UserError(
-                f"a replay needs tables with different names, not {[one.name for one in wanted]}",
-                fix="name each of them",
+                f"the tables of a replay need different names, not {[table.name for table in configs]}",
+                fix="name each table",
             )
         self.context = context
         self._snapshot_every = snapshot_every
-        self._services = {one.name: TableService(LiveTable(one)) for one in wanted}
+        self._services = {table.name: TableService(LiveTable(table)) for table in configs}
         self._snapshot_writer: SnapshotWriter | None = None
         self._stored_at = time.monotonic()
         self._stored_changes = 0
         self._notified = 0.0
         self._busy = False
-        """Whether there is work although nothing new comes."""
+        """Whether there is work even if nothing new arrives."""
         epoch = context.incarnation
         if snapshot_every is not None:
-            epoch = self._restore(context.storage if storage is None else storage, endpoint, keep, wanted)
+            epoch = self._restore(context.storage if storage is None else storage, endpoint, keep, configs)
         for service in self._services.values():
             service.table.begin_epoch(epoch)
         self._stored_changes = self._change_count()
@@ -94,27 +93,28 @@ class ReplayServer:
         if self._snapshot_writer is not None:
             self._snapshot_writer.observe = metrics.snapshot_seconds.observe
 
-    def _restore(self, storage: str, endpoint: str, keep: int, wanted: list[Table]) -> int:
+    def _restore(self, storage: str, endpoint: str, keep: int, configs: list[Table]) -> int:
         if not storage:
             raise UserError(
                 f"the replay at {endpoint!r} has no storage for its snapshots",
-                fix="say `storage:` in the experiment's file, or switch snapshots off",
+                fix="set `storage:` in the experiment file, or disable snapshots",
             )
         folder = f"checkpoints/{self.context.role}-{self.context.index}/{endpoint}"
         store = open_store(storage).sub(folder)
         self._snapshot_writer = SnapshotWriter(store, keep, self._wake)
-        for name, found in restore(store, wanted).items():
-            self._services[name] = found.service
-            if found.service.table.schema:
-                self._snapshot_writer.mark_stored(name, found.service.table.ring, found.segments)
-            log.info("table %s goes on with %s items", name, f"{found.service.table.size:,}")
+        for name, restored in restore(store, configs).items():
+            table = restored.service.table
+            self._services[name] = restored.service
+            if table.schema:
+                self._snapshot_writer.mark_stored(name, table.ring, restored.segments)
+            log.info("restored table %s with %s items", name, f"{table.size:,}")
         return self._snapshot_writer.fence
 
     def _wake(self) -> None:
         self.listener.wake()
 
     def serve(self, timeout: float | None = None) -> None:
-        """Serve until the process should stop; then store a last snapshot. With a timeout, so many seconds."""
+        """Serve until the process should stop, or for `timeout` seconds; then store a last snapshot."""
         deadline = Deadline(timeout)
         try:
             while not deadline.passed:
@@ -126,7 +126,7 @@ class ReplayServer:
             raise
 
     def step(self, timeout: float | None = None) -> None:
-        """Deal with what has come, or comes within this time."""
+        """Process messages, waiting up to `timeout` for the first."""
         if timeout is not None:
             limits.seconds("timeout", timeout)
         for frame in self.listener.poll(0.0 if self._busy else timeout):
@@ -142,13 +142,11 @@ class ReplayServer:
             self._snapshot_if_due(self._snapshot_writer, now)
 
     def snapshot(self, timeout: float | None = None) -> bool:
-        """Store the tables as they are now, and wait until that is done; whether it was. Service stands still."""
+        """Store the tables now, and wait for that; return whether it worked. Clients wait meanwhile."""
         if self._snapshot_writer is None:
             raise UserError("this replay takes no snapshots", fix="pass snapshot_every=seconds")
         deadline = Deadline(timeout)
-        self._acknowledge(
-            self._snapshot_writer.collect(deadline.left())
-        )  # one of an earlier moment, which is under way
+        self._acknowledge(self._snapshot_writer.collect(deadline.left()))  # of one in progress
         if not self._snapshot_writer.running:
             self._start_snapshot(self._snapshot_writer)
             self._acknowledge(self._snapshot_writer.collect(deadline.left()))
@@ -159,8 +157,8 @@ class ReplayServer:
         return self._services[name].table
 
     def counts(self) -> dict[str, float]:
-        """What the metrics show, for all tables together."""
-        found: dict[str, float] = {}
+        """Counters for the metrics, over all tables."""
+        counters: dict[str, float] = {}
         for service in self._services.values():
             table = service.table
             for name, value in {
@@ -179,30 +177,22 @@ class ReplayServer:
                 "insert_wait_seconds": service.counts.insert_wait,
                 "sample_wait_seconds": service.counts.sample_wait,
             }.items():
-                found[name] = found.get(name, 0) + value
-        found["samples_per_insert"] = found["samples"] / max(1, found["inserts"])
+                counters[name] = counters.get(name, 0) + value
+        counters["samples_per_insert"] = counters["samples"] / max(1, counters["inserts"])
         if self._snapshot_writer is not None:
-            told = self._snapshot_writer.counts
-            found |= {"snapshots": told.stored, "snapshot_failures": told.failed}
-            found |= {"snapshot_bytes": told.bytes, "snapshot_seconds": told.seconds}
-            found |= {"snapshot_pause_seconds": told.pause, "snapshot_longest_pause": told.longest_pause}
-        return found
+            stats = self._snapshot_writer.counts
+            counters |= {"snapshots": stats.stored, "snapshot_failures": stats.failed}
+            counters |= {"snapshot_bytes": stats.bytes, "snapshot_seconds": stats.seconds}
+            counters |= {"snapshot_pause_seconds": stats.pause, "snapshot_longest_pause": stats.longest_pause}
+        return counters
 
     def close(self) -> None:
-        """Stop serving. What is not in a snapshot is gone."""
+        """Stop serving. Items that are not in a snapshot are lost."""
         self.listener.close()
         if self._snapshot_writer is not None:
-            with contextlib.suppress(Fenced):  # it was told already, or nobody asks any more
+            with contextlib.suppress(Fenced):  # already reported, or nobody cares anymore
                 self._snapshot_writer.collect(timeout=None)
         self.context.data_plane_metrics.untrack(self.counts)
-
-    def __enter__(self) -> ReplayServer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _accept(self, hello: m.Hello, schema: Schema | None) -> bytes:
         try:
@@ -222,8 +212,8 @@ class ReplayServer:
         return service.delivery_log.acknowledgement(hello.name, hello.incarnation)
 
     def _check_schema(self, table: LiveTable, schema: Schema | None) -> None:
-        """The first item says what items look like, the others agree. A hello alone settles nothing: one that never
-        sends an item must not keep all others out."""
+        """The first item determines the schema, the others must match. A hello alone decides nothing: a writer that
+        never sends an item must not lock out the others."""
         if schema is None:
             raise RefuseLink("a writer must say what its items look like")
         if table.writer_schema is not None:
@@ -264,25 +254,21 @@ class ReplayServer:
             )
 
     def _change_count(self) -> int:
-        tables = [service.table.counts for service in self._services.values()]
-        return sum(one.inserted + one.sampled + one.updated for one in tables)
+        stats = [service.table.counts for service in self._services.values()]
+        return sum(table.inserted + table.sampled + table.updated for table in stats)
 
     def _snapshot_if_due(self, snapshots: SnapshotWriter, now: float) -> None:
         if snapshots.running:
             self._acknowledge(snapshots.collect())
         if snapshots.running:
             return
-        if (
-            snapshots.error is None and self._change_count() == self._stored_changes
-        ):  # all is stored: nobody needs to wish for that any more
+        if snapshots.error is None and self._change_count() == self._stored_changes:
             for service in self._services.values():
-                service.snapshot_requests.clear()
+                service.snapshot_requests.clear()  # everything is stored already
             return
-        wanted = any(service.snapshot_requested for service in self._services.values())
-        since = now - self._stored_at
-        if since >= (self._snapshot_every or 0) or (
-            wanted and since >= max(_NOTIFY_EVERY, snapshots.counts.seconds)
-        ):
+        requested = any(service.snapshot_requested for service in self._services.values())
+        age, soonest = now - self._stored_at, max(_NOTIFY_EVERY, snapshots.counts.seconds)
+        if age >= (self._snapshot_every or 0) or (requested and age >= soonest):
             self._start_snapshot(snapshots)
 
     def _start_snapshot(self, snapshots: SnapshotWriter) -> None:
@@ -294,22 +280,20 @@ class ReplayServer:
         snapshots.start(frozen, time.monotonic() - begun)
 
     def _acknowledge(self, done: dict[str, Cursor] | None) -> None:
-        """Tell writers what a snapshot has of theirs."""
+        """Tell writers which of their items a snapshot has."""
         if done is None:
             return
-        news = {name: self._services[name].delivery_log.mark_durable(marks) for name, marks in done.items()}
+        notify = {
+            name: self._services[name].delivery_log.mark_durable(cursor) for name, cursor in done.items()
+        }
         for peer in self.listener.peers:
             service = self._client_of(peer).service
-            if peer.name in news.get(service.table.options.name, ()):
-                peer.send(
-                    m.Header(
-                        stream.ACKNOWLEDGE,
-                        body=service.delivery_log.acknowledgement(peer.name, peer.incarnation),
-                    )
-                )
+            if peer.name in notify.get(service.table.options.name, ()):
+                body = service.delivery_log.acknowledgement(peer.name, peer.incarnation)
+                peer.send(m.Header(stream.ACKNOWLEDGE, body=body))
 
     def _drain(self) -> None:
-        """Take what writers that stop at the same time still hand over."""
+        """Accept what writers that stop at the same time still send."""
         end, quiet = Deadline(_DRAIN_SECONDS), Deadline(_DRAIN_QUIET)
         with self.listener.ignoring_stop():
             while not end.passed and not quiet.passed:

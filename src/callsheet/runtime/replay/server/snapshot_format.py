@@ -1,8 +1,8 @@
-"""What a snapshot is made of: a table as it was at one moment, and how that is written down.
+"""The content of a snapshot: tables at one point in time, and how they are encoded.
 
-Items never change once they are in a table, so a snapshot need not copy them: it notes the positions, and a thread
-reads them while the table goes on. What was stored by an earlier snapshot is not stored again. Only priorities and a
-few numbers are copied at that moment.
+Items never change once they are in a table, so a snapshot does not copy them: it records positions, and a thread
+reads the items while the table is in use. Items stored by an earlier snapshot are not stored again. Only priorities
+and a few numbers are copied at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FORMAT = 1
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """Neighboring items in one object of the store, a segment of the table or a piece of one: array after array."""
+    """Consecutive items in one object of the store, a segment of the table or part of one: array after array."""
 
     key: str
     start: Natural
@@ -32,7 +32,7 @@ class Segment(msgspec.Struct, frozen=True):
 
     @property
     def stop(self) -> int:
-        """The position after the last."""
+        """The position after the last item."""
         return self.start + self.count
 
 
@@ -52,7 +52,7 @@ class SavedTable(msgspec.Struct):
 
 
 class ReplaySnapshot(msgspec.Struct):
-    """What a set of parts in the store describes."""
+    """The root of a snapshot."""
 
     tables: list[SavedTable]
     format: int = FORMAT
@@ -60,14 +60,14 @@ class ReplaySnapshot(msgspec.Struct):
 
 @dataclass
 class FrozenTable:
-    """A table at one moment, with the memory from which its items can be read."""
+    """A table at one point in time, and the ring from which its items can be read."""
 
     saved: SavedTable
     ring: ItemRing | None
     priorities: NDArray[np.float32]
 
     def drop_before(self, position: int) -> None:
-        """Older items have been overwritten: the snapshot is of those from here on."""
+        """Older items have been overwritten: the snapshot starts here."""
         gone = position - self.saved.first
         self.saved.first = position
         self.priorities = self.priorities[gone:]

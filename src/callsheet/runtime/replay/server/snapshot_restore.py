@@ -1,4 +1,4 @@
-"""Tables as a snapshot has them: the newest that can be read, checked piece by piece."""
+"""Restores tables from the newest snapshot that can be read, verifying every part."""
 
 from __future__ import annotations
 
@@ -32,59 +32,60 @@ _STATE = msgspec.msgpack.Decoder(ReplaySnapshot)
 
 @dataclass
 class RestoredTable:
-    """A table that goes on where a snapshot was taken."""
+    """A table restored from a snapshot."""
 
     service: TableService
     segments: list[Segment]
 
 
 def restore(store: Store, tables: Iterable[Table]) -> dict[str, RestoredTable]:
-    """The tables of the newest snapshot that can be read; none when there is no snapshot.
+    """The tables of the newest readable snapshot; empty if there is no snapshot.
 
-    One that is damaged is said so, and the one before it is taken. When all are, that is an error: a replay must not
-    begin anew in silence."""
-    wanted = {one.name: one for one in tables}
+    A damaged one is logged, and the one before it is used. If all are damaged, that is an error: a replay must not
+    silently start empty.
+    """
+    tables_by_name = {table.name: table for table in tables}
     before: int | None = None
     damage: BadSet | None = None
-    while (found := latest(store, before=before, skip_bad=True)) is not None:
+    while (stored_set := latest(store, before=before, skip_bad=True)) is not None:
         try:
-            return _load(store, found, wanted)
+            return _load(store, stored_set, tables_by_name)
         except BadSet as bad:
             log.warning("%s; trying the one before", bad.message)
-            damage, before = bad, found.number
+            damage, before = bad, stored_set.number
     if damage is not None:
         raise damage
     return {}
 
 
-def _load(store: Store, found: StoredSet, wanted: dict[str, Table]) -> dict[str, RestoredTable]:
+def _load(store: Store, stored_set: StoredSet, tables_by_name: dict[str, Table]) -> dict[str, RestoredTable]:
     try:
-        snapshot = decode(_STATE, found.read(STATE), "a state")
+        snapshot = decode(_STATE, stored_set.read(STATE), "a state")
     except BadMessage as error:
-        raise BadSet(f"{found.name} in {store.url} is no snapshot of a replay: {error}") from None
+        raise BadSet(f"{stored_set.name} in {store.url} is no snapshot of a replay: {error}") from None
     if snapshot.format != FORMAT:
         raise UserError(
-            f"the snapshot in {store.url} has the format {snapshot.format}, and this is {FORMAT}",
+            f"the snapshot in {store.url} has format {snapshot.format}, but this version reads {FORMAT}",
             fix="use the version of Callsheet that wrote it, or another storage",
         )
     loaded = {}
     for number, saved in enumerate(snapshot.tables):
-        if saved.name not in wanted:
-            log.warning("the snapshot has a table %r that is not wanted any more", saved.name)
+        if saved.name not in tables_by_name:
+            log.warning("the snapshot has a table %r that is not configured anymore", saved.name)
             continue
         try:
-            priorities = np.frombuffer(found.read(f"priorities-{number}"), "<f4")
-            loaded[saved.name] = _table(store, saved, wanted[saved.name], priorities)
+            priorities = np.frombuffer(stored_set.read(f"priorities-{number}"), "<f4")
+            loaded[saved.name] = _table(store, saved, tables_by_name[saved.name], priorities)
         except (ValueError, OverflowError) as error:
             raise BadSet(
-                f"{found.name} in {store.url} has a table {saved.name!r} that cannot be: {error}"
+                f"{stored_set.name} in {store.url} has a table {saved.name!r} that cannot be: {error}"
             ) from None
     return loaded
 
 
 def _table(store: Store, saved: SavedTable, options: Table, priorities: NDArray[np.float32]) -> RestoredTable:
     if not saved.first <= saved.next < 1 << POSITION_BITS or not saved.epochs:
-        raise ValueError(f"items {saved.first} to {saved.next}, {len(saved.epochs)} lives")
+        raise ValueError(f"items {saved.first} to {saved.next}, {len(saved.epochs)} epochs")
     if not ((priorities >= 0) & (priorities <= MAX_PRIORITY)).all() or not math.isfinite(saved.max_priority):
         raise ValueError("priorities that are negative, too large or no numbers")
     table = LiveTable(options)
@@ -97,16 +98,18 @@ def _table(store: Store, saved: SavedTable, options: Table, priorities: NDArray[
     if options.schema is not None and options.schema != schema:
         raise UserError(
             f"the snapshot of table {options.name!r} has other items: {options.schema.difference(schema)}",
-            fix="go on with the same items, or use another storage",
+            fix="insert the same items, or use another storage",
         )
     if options.schema is None:
         table.allocate(schema)
     segments = [
-        one for one in saved.segments if one.stop > max(saved.first, saved.next - table.ring.capacity)
+        segment
+        for segment in saved.segments
+        if segment.stop > max(saved.first, saved.next - table.ring.capacity)
     ]
     table.ring.reset_to(segments[0].start if segments else saved.next)
-    for one in segments:
-        _read(store, one, table)
+    for segment in segments:
+        _read(store, segment, table)
     if table.ring.next != saved.next:
         raise BadSet(f"the snapshot of table {saved.name!r} in {store.url} ends at {table.ring.next}")
     table.first = max(saved.first, saved.next - table.ring.capacity)
@@ -123,7 +126,7 @@ def _table(store: Store, saved: SavedTable, options: Table, priorities: NDArray[
 
 
 def _read(store: Store, segment: Segment, table: LiveTable) -> None:
-    """Put the items of a segment into the table."""
+    """Write the items of a segment into the table."""
     where = f"{store.url}/{segment.key}"
     if segment.count * table.item_bytes > max(SEGMENT_BYTES, table.item_bytes):
         raise ValueError(f"a segment of {segment.count} items")

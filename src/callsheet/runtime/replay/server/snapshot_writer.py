@@ -1,7 +1,7 @@
-"""Snapshots of a server's tables: written in the background, each complete or not there at all.
+"""Writes snapshots of a server's tables in the background, each complete or not there at all.
 
-Items go to objects of their own, in segments, the newest first; then comes a set of parts whose manifest names them.
-Those that no kept snapshot names are removed, unless a later server wrote them: the fence in the key tells.
+Items go to objects of their own, in segments, newest first; then a set of parts is written whose manifest names them.
+Segments that no kept snapshot names are removed, unless a later server wrote them, as the fence in the key tells.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ SEGMENTS = "segments"
 STATE = "state"
 SEGMENT_KEYS = "segments"
 _KEY = re.compile(rf"{SEGMENTS}/\d+-\d+\.(\d+)-\d+")
-"""Position, number of items, the server's fence, and a number that it uses once."""
+"""Position, number of items, the server's fence, and a serial number."""
 _MAX_PIECES = 8
-"""In which a segment that is still being filled is stored, before it is stored as one."""
+"""A segment that is still being filled is stored in up to this many pieces, before it is stored as one."""
 _WARN_EVERY = 60.0
-"""Seconds after which a failure that goes on is told again."""
+"""Seconds between two warnings about a failure that persists."""
 
 
 @dataclass
 class SnapshotStats:
-    """What was stored; read by the metrics."""
+    """Counters of the snapshots, read by the metrics."""
 
     stored: int = 0
     failed: int = 0
     bytes: int = 0
-    """Written to the store."""
+    """Bytes written to the store."""
     seconds: float = 0.0
-    """That the last one took, in the background."""
+    """Duration of the last one, in the background."""
     pause: float = 0.0
-    """Seconds for which service stood still for the last one."""
+    """Seconds that clients waited for the last one."""
     longest_pause: float = 0.0
 
 
 class _SegmentBody:
-    """The bytes of a segment, straight from the table; can be read again."""
+    """The bytes of a segment, straight from the table; can be read repeatedly."""
 
     def __init__(self, ring: ItemRing, start: int, count: int) -> None:
         self._memory = [some for some in ring.memory(start, count) if some.nbytes]
@@ -63,7 +63,7 @@ class _SegmentBody:
 
 
 class SnapshotWriter:
-    """Writes one snapshot at a time. `on_finished` is called on the writing thread when there is something to collect."""
+    """Writes one snapshot at a time. `on_finished` is called on the writing thread when there is a result to collect."""
 
     def __init__(self, store: Store, keep: int, on_finished: Callable[[], None] = lambda: None) -> None:
         self._store = store
@@ -77,14 +77,14 @@ class SnapshotWriter:
         self._pruned = False
         self._warned_at = 0.0
         self.error: CallsheetError | None = None
-        """Why the last one failed; None when it did not."""
+        """Why the last one failed; None if it did not."""
         self.counts = SnapshotStats()
         self.observe: Callable[[float], None] = lambda seconds: None
-        """Told how long each one took."""
+        """Called with the duration of each snapshot."""
 
     @property
     def fence(self) -> int:
-        """Differs from that of every server before."""
+        """Differs from that of every earlier server."""
         return self._writer.fence
 
     @property
@@ -93,7 +93,7 @@ class SnapshotWriter:
         return self._thread is not None
 
     def mark_stored(self, table: str, ring: ItemRing, segments: list[Segment]) -> None:
-        """These need not be written again: a snapshot that was restored has them."""
+        """These segments are in a restored snapshot, and need not be written again."""
         stored: dict[int, list[Segment]] = {}
         for one in sorted(segments, key=lambda one: one.start):
             if one.start // ring.segment == (one.stop - 1) // ring.segment:
@@ -101,7 +101,7 @@ class SnapshotWriter:
         self._stored[table] = stored
 
     def start(self, tables: list[FrozenTable], pause: float) -> None:
-        """Write these, in the background."""
+        """Write these tables, in the background."""
         self.counts.pause = pause
         self.counts.longest_pause = max(pause, self.counts.longest_pause)
         self._thread = threading.Thread(
@@ -110,7 +110,7 @@ class SnapshotWriter:
         self._thread.start()
 
     def collect(self, timeout: float | None = 0.0) -> dict[str, Cursor] | None:
-        """What has become durable, for each table; None when nothing has. `Fenced` when we were replaced."""
+        """What has become durable, per table; None if nothing has. Raises `Fenced` if another server took over."""
         if self._thread is None:
             return None
         self._thread.join(timeout)
@@ -130,7 +130,7 @@ class SnapshotWriter:
             self.counts.failed += 1
             if self.error is None or begun - self._warned_at > _WARN_EVERY:
                 self._warned_at = begun
-                log.warning("a snapshot of the replay failed, more are tried: %s", error.message)
+                log.warning("a snapshot of the replay failed, will retry: %s", error.message)
             self.error = error
         except Exception:
             self.error = CallsheetError("the snapshot failed")
@@ -145,7 +145,9 @@ class SnapshotWriter:
         self._on_finished()
 
     def _write(self, tables: list[FrozenTable]) -> None:
-        if not self._pruned:  # else servers that are killed before their first one pile up segments
+        if (
+            not self._pruned
+        ):  # otherwise servers that are killed before their first snapshot would pile up segments
             self._try_prune()
         for one in tables:
             self._write_segments(one)
@@ -192,15 +194,16 @@ class SnapshotWriter:
         return Segment(key, start, count, body.sha256)
 
     def _try_prune(self) -> None:
-        with contextlib.suppress(CallsheetError):  # what stays is removed after the next one
+        with contextlib.suppress(CallsheetError):  # removed after the next snapshot
             self._prune()
             self._pruned = True
 
     def _prune(self) -> None:
-        """Remove old snapshots, and segments that none names and no server can name any more.
+        """Remove old snapshots, and segments that no snapshot names and no server can still name.
 
-        We may have been stopped for long at any of these lines, and a successor be at work. What it needs of ours is
-        named by the snapshot that it began with; what it wrote itself carries a later fence than ours."""
+        We may have been suspended for long at any of these lines, with a successor at work. What it needs of ours is
+        named by the snapshot it started from; what it wrote carries a later fence.
+        """
         self._writer.keep(last=self._keep)
         records = all_records(self._store)
         if any(isinstance(record, BadSet) for record in records):
@@ -219,7 +222,7 @@ class SnapshotWriter:
                 entry.key
                 for entry in self._store.list(SEGMENTS)
                 if entry.key not in segment_keys
-                and (found := _KEY.fullmatch(entry.key))
-                and int(found[1]) <= self._writer.fence
+                and (match := _KEY.fullmatch(entry.key))
+                and int(match[1]) <= self._writer.fence
             )
         )

@@ -1,8 +1,8 @@
-"""Draws by weight among millions in a tenth of a millisecond: a tree of sums, wide and shallow, in NumPy.
+"""Weighted sampling from millions of items in 0.1 ms: a wide and shallow tree of sums, in NumPy.
 
-Each level holds the sums of sixteen neighbors of the level below. A draw begins with a search in the top level and
-then looks at sixteen numbers per level, for all draws of a batch at once. A binary tree needs twenty levels for a
-million leaves, and with NumPy the number of steps is what costs.
+Each level holds the sums of sixteen neighbors of the level below. A draw starts with a search in the top level and
+then looks at sixteen numbers per level, for all draws of a batch at once. A binary tree would need twenty levels for
+a million leaves, and in NumPy the number of steps is what costs.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Integers = NDArray[np.int64]
 
 FAN = 16
 _TOP = 4096
-"""Numbers in the top level, at most: a running sum over so many costs a few microseconds."""
+"""Size limit of the top level: a cumulative sum over so many numbers takes a few microseconds."""
 
 
 class SumTree:
-    """Weights of a fixed number of leaves. Parents are always summed anew, so nothing drifts."""
+    """Weights of a fixed number of leaves. Parents are always recomputed as sums, so rounding errors do not add up."""
 
     def __init__(self, leaves: int) -> None:
         if leaves < 1:
@@ -40,11 +40,11 @@ class SumTree:
         return float(self._levels[-1].sum())
 
     def weights(self, leaves: Integers) -> Floats:
-        """The weights of some leaves."""
+        """The weights of these leaves."""
         return self._levels[0].take(leaves)
 
     def set(self, leaves: Integers, weights: Floats) -> None:
-        """Change some weights; of a leaf that is named twice the last one counts."""
+        """Change weights; of a leaf that occurs twice, the last one counts."""
         self._levels[0][leaves] = weights
         nodes = leaves
         for below, level in zip(self._rows, self._levels[1:], strict=False):
@@ -52,19 +52,20 @@ class SumTree:
             level[nodes] = below.take(nodes, axis=0).sum(axis=1)
 
     def fill(self, start: int, stop: int, weights: Floats | float) -> None:
-        """Change the weights of neighbors."""
+        """Change the weights of consecutive leaves."""
         self._levels[0][start:stop] = weights
         for below, level in zip(self._rows, self._levels[1:], strict=False):
             start, stop = start // FAN, -(-stop // FAN)
             level[start:stop] = below[start:stop].sum(axis=1)
 
     def find(self, marks: Floats) -> Integers:
-        """The leaf in which each mark lies, when all weights are laid end to end and marks go from 0 to 1.
+        """The leaf at each mark, with all weights laid end to end and marks from 0 to 1.
 
-        A leaf without weight is never found; there must be one with weight."""
+        Never returns a leaf without weight; at least one must have weight.
+        """
         top = self._levels[-1]
         running = top.cumsum()
-        # Rounding may carry a mark past the end, where leaves may have no weight: just below the end is safe.
+        # Rounding may carry a mark past the end, where leaves may have no weight: stay just below it.
         rest = np.minimum(marks * running[-1], np.nextafter(running[-1], 0.0))
         found: Integers = running.searchsorted(rest, side="right")
         rest -= running[found] - top[found]

@@ -1,4 +1,4 @@
-"""A table while it runs: items, their order and chances, and the limiter, always changed together."""
+"""A live table: items, selector and rate limiter, always changed together."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ Arrays = Mapping[str, NDArray[np.generic]]
 
 @dataclass
 class TableStats:
-    """What a table has seen; read by the metrics."""
+    """Counters of a table, read by the metrics."""
 
     inserted: int = 0
     sampled: int = 0
     updated: int = 0
     stale: int = 0
-    """Priorities for items that are no longer there."""
+    """Priorities for items that are gone."""
     evicted: int = 0
     restored: int = 0
 
 
 class LiveTable:
-    """Items with keys. A key is the item's position and the *life* of the server in which it came: after a crash
-    positions are used again, and a key of a lost item must not hit another."""
+    """Items with keys. A key is the item's position and the *epoch* of the server that received it: positions are
+    reused after a crash, and a key of a lost item must not match another."""
 
     def __init__(self, options: Table) -> None:
         self.options = options
         self.limiter: RateLimiter = options.limiter()
         self.counts = TableStats()
         self.first = 0
-        """The oldest position that is there."""
+        """Position of the oldest item."""
         self.epochs: list[tuple[int, int]] = [(0, 0)]
-        """The position at which each life began that an item may belong to, and its number."""
+        """For each epoch that items may belong to: its first position and its number."""
         self.writer_schema: Schema | None = None
-        """What writers send, once it is known."""
+        """What writers send, once known."""
         self.sample_schema: Schema | None = None
-        """What samples look like, once it is known."""
+        """What samples look like, once known."""
         self.item_bytes = 0
         self._ring: ItemRing | None = None
         self._selector: Selector | None = None
@@ -60,7 +60,7 @@ class LiveTable:
 
     @property
     def schema(self) -> Schema | None:
-        """What items look like, once it is known."""
+        """The items' schema, once known."""
         return self._ring.schema if self._ring else None
 
     @property
@@ -71,22 +71,22 @@ class LiveTable:
 
     @property
     def selector(self) -> Selector:
-        """Which items are drawn."""
+        """Chooses items to sample."""
         assert self._selector is not None, "the table's schema is not known yet"
         return self._selector
 
     @property
     def size(self) -> int:
-        """How many items are there."""
+        """Number of items."""
         return self._ring.next - self.first if self._ring else 0
 
     @property
     def total_weight(self) -> float:
-        """How much there is to draw from."""
+        """Sum of all sampling weights."""
         return self.selector.total_weight(self.first) if self._ring else 0.0
 
     def allocate(self, schema: Schema) -> None:
-        """Allocate for items like these; a `UserError` says why that cannot be."""
+        """Allocate memory for items of this schema; `UserError` if that is not possible."""
         capacity = self.options.capacity(schema)
         ring = ItemRing(schema, capacity)
         self._selector = self._new_selector(ring)
@@ -105,7 +105,7 @@ class LiveTable:
                 return Uniform(ring, rng)
 
     def insertable(self, count: int) -> int:
-        """How many of so many items may come now; of many, a part at a time."""
+        """How many of `count` items may be inserted now, up to the capacity at a time."""
         capacity = self.ring.capacity
         most = capacity - self.size if self.options.kind == "fifo" else capacity
         return self.limiter.allowed_inserts(self.size, min(count, most))
@@ -117,13 +117,13 @@ class LiveTable:
         return self.limiter.why_no_insert()
 
     def can_sample(self, count: int) -> bool:
-        """Whether so many items may be sampled now."""
+        """Whether `count` items may be sampled now."""
         if self._ring is None or not self.limiter.can_sample(self.size):
             return False
         return self.size >= count if self.selector.removes_sampled else self.total_weight > 0
 
     def impossible_sample(self, count: int) -> tuple[str, str] | None:
-        """Why so many items can never be sampled at once, and what to do; None when they can, as far as is known."""
+        """Why `count` items can never be sampled at once, and the fix; None if they can, as far as is known."""
         size, most = self.item_bytes, protocol.MAX_SAMPLE_BYTES
         if count * size > most:
             fits = most // size
@@ -147,8 +147,8 @@ class LiveTable:
         return f"samples wait for priorities: those of all {self.size:,} items are 0"
 
     def insert(self, items: Arrays, skip: int, priorities: NDArray[np.float32]) -> None:
-        """Take items from the one numbered `skip` on, as many as there are priorities and as `room` allows; a priority
-        that is no number stands for the largest so far."""
+        """Insert items from number `skip` on, one for each priority, as many as `insertable` allows. A priority of
+        NaN stands for the largest so far."""
         count = len(priorities)
         start = self.ring.write(items, skip, count)
         too_many = self.size - self.ring.capacity
@@ -163,7 +163,7 @@ class LiveTable:
         self.limiter.inserted += count
 
     def sample(self, count: int, into: Arrays) -> None:
-        """Draw items, with their keys and chances."""
+        """Sample items, with their keys and probabilities."""
         positions, chances = self.selector.sample(self.first, count)
         self.ring.gather(positions % self.ring.slots, into)
         into[KEY][:] = self._keys(positions)
@@ -174,7 +174,7 @@ class LiveTable:
         self.limiter.sampled += count
 
     def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float32]) -> None:
-        """Change priorities; keys of items that are gone are counted and left alone."""
+        """Update priorities; keys of items that are gone are counted and ignored."""
         positions = (keys & _POSITION_MASK).astype(np.int64)
         there = (positions >= self.first) & (positions < (self._ring.next if self._ring else 0))
         there &= self._epochs_of(positions) == (keys >> np.uint64(POSITION_BITS) & _EPOCH_MASK)
@@ -197,7 +197,7 @@ class LiveTable:
         return numbers[np.maximum(began.searchsorted(positions, side="right") - 1, 0)]
 
     def begin_epoch(self, number: int) -> None:
-        """A server has started: what comes from now on has keys of its own. The number should be new."""
+        """A server has started: items get new keys from now on. The number should be new."""
         here = self._ring.next if self._ring else 0
         kept = [epoch for epoch in self.epochs if epoch[0] < here]
         while len(kept) > 1 and kept[1][0] <= self.first:

@@ -1,4 +1,4 @@
-"""What a server does for the clients of one table: it takes items, answers samples, and says what somebody waits for."""
+"""Serves the clients of one table: inserts items, answers sample requests, and reports what clients wait for."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from callsheet.runtime.stream.delivery_log import MAX_SEQUENCE, DeliveryLog
 from callsheet.runtime.stream.packing import MAX_ITEMS
 
 _SAMPLE_TURN_BYTES = 1 << 20
-"""Bytes of samples after which inserts have their turn."""
+"""Bytes of samples after which inserts get their turn."""
 _NOTIFY_CHANGE = 0.05
-"""A table that grew or shrank by this part is worth a word to those who sample."""
+"""Clients that sample are notified when the total weight has changed by this fraction."""
 
 
 @dataclass(slots=True)
 class _PendingInsert:
-    """Items that may not come in yet."""
+    """Items that may not be inserted yet."""
 
     frame: Frame
     items: dict[str, NDArray[np.generic]]
@@ -40,7 +40,7 @@ class _PendingInsert:
 
 @dataclass(slots=True)
 class _PendingSample:
-    """A sample that was not answered yet."""
+    """A sample request without an answer."""
 
     peer: Peer
     count: int
@@ -50,7 +50,7 @@ class _PendingSample:
 
 @dataclass(slots=True)
 class TableClient:
-    """What is known about a client."""
+    """What the server knows about a client."""
 
     service: TableService
     samples: bool
@@ -62,11 +62,11 @@ class TableClient:
 
 @dataclass
 class ServiceStats:
-    """What a table's service has seen; read by the metrics."""
+    """Counters of a table's service, read by the metrics."""
 
     duplicates: int = 0
     missed: int = 0
-    """Items that an earlier server had received and lost with its life."""
+    """Items that an earlier server had received and lost."""
     insert_wait: float = 0.0
     sample_wait: float = 0.0
     requests: int = 0
@@ -80,7 +80,7 @@ class TableService:
     delivery_log: DeliveryLog = field(default_factory=DeliveryLog)
     counts: ServiceStats = field(default_factory=ServiceStats)
     snapshot_requests: dict[tuple[str, int], int] = field(default_factory=dict)
-    """Up to where a sender, by name and incarnation, asked for its items to be in a snapshot."""
+    """For a sender's (name, incarnation): the last item it wants in a snapshot."""
     _pending_inserts: deque[_PendingInsert] = field(default_factory=deque)
     _pending_samples: deque[_PendingSample] = field(default_factory=deque)
 
@@ -91,12 +91,12 @@ class TableService:
 
     @property
     def pending_samples(self) -> int:
-        """Samples that wait."""
+        """Sample requests that wait."""
         return len(self._pending_samples)
 
     @property
     def snapshot_requested(self) -> bool:
-        """Whether somebody waits for a snapshot; a wish that came late may have been met by then."""
+        """Whether a client waits for a snapshot; a late request may already be met."""
         for (name, incarnation), last in self.snapshot_requests.items():
             progress = self.delivery_log.progress(name, incarnation)
             if progress is not None and progress.durable < min(last, progress.received):
@@ -104,7 +104,7 @@ class TableService:
         return False
 
     def state(self, waiting: str = "", *, schema: bool = True) -> protocol.TableState:
-        """How the table is, for a client."""
+        """The table's state, for a client."""
         table = self.table
         known = table.schema
         return protocol.TableState(
@@ -117,8 +117,11 @@ class TableService:
             table.size >= table.limiter.min_size,
         )
 
+    def _send_state(self, peer: Peer, waiting: str = "", *, schema: bool = False) -> None:
+        peer.send(Header(protocol.STATE, body=protocol.encode(self.state(waiting, schema=schema))))
+
     def handle(self, frame: Frame, client: TableClient) -> None:
-        """Deal with a message; `BadMessage` when it is not one of ours."""
+        """Process a message; `BadMessage` if it is invalid."""
         match frame.header.verb:
             case stream.ITEMS:
                 self._on_items(frame, client)
@@ -127,11 +130,7 @@ class TableService:
             case protocol.UPDATE:
                 self.table.update(*protocol.decode_update(frame.header.body, frame.header.count))
             case protocol.STATE:
-                frame.peer.send(
-                    Header(
-                        protocol.STATE, body=protocol.encode(self.state(client.reported_wait, schema=False))
-                    )
-                )
+                self._send_state(frame.peer, client.reported_wait)
             case protocol.REQUEST_SNAPSHOT:
                 self.snapshot_requests[frame.peer.name, frame.peer.incarnation] = frame.header.sequence
             case verb:
@@ -144,7 +143,7 @@ class TableService:
         if not 0 < header.sequence <= MAX_SEQUENCE - header.count:
             raise BadMessage(f"an item with the number {header.sequence}")
         items = frame.arrays(schema)
-        # The writer can change its memory at any time: what is checked must be what is used.
+        # The writer can change its memory at any time: use what was checked.
         items[PRIORITY] = priorities = items[PRIORITY].copy()
         protocol.check_priorities(cast("NDArray[np.float32]", priorities))
         if self.table.writer_schema is None:
@@ -162,25 +161,25 @@ class TableService:
             self._refuse_impossible(request)
 
     def _try_insert(self, pending: _PendingInsert) -> bool:
-        """Take what may come in; whether that was all."""
+        """Insert as many items as allowed; return whether those were all."""
         frame, items = pending.frame, pending.items
         first, count = frame.header.sequence, frame.header.count
         progress = self.delivery_log.sender(frame.peer.name).progress(frame.peer.incarnation)
         if first > progress.received + 1:
             self.counts.missed += first - progress.received - 1
             progress.received = first - 1
-        here = min(count, progress.received - first + 1)
-        if here and not pending.begun:
-            self.counts.duplicates += here
+        inserted = min(count, progress.received - first + 1)
+        if inserted and not pending.begun:
+            self.counts.duplicates += inserted
         pending.begun = True
         priorities = cast("NDArray[np.float32]", items[PRIORITY])
-        while here < count:
-            room = self.table.insertable(count - here)
+        while inserted < count:
+            room = self.table.insertable(count - inserted)
             if not room:
                 return False
-            self.table.insert(items, here, priorities[here : here + room])
-            here += room
-            progress.received = progress.consumed = first + here - 1
+            self.table.insert(items, inserted, priorities[inserted : inserted + room])
+            inserted += room
+            progress.received = progress.consumed = first + inserted - 1
         items.clear()
         frame.release()
         return True
@@ -201,14 +200,14 @@ class TableService:
         self._pending_samples.append(request)
 
     def _refuse_impossible(self, request: _PendingSample) -> bool:
-        """Say no to a sample that can never be, which may have been asked for before anybody knew what items look like."""
-        no = self.table.impossible_sample(request.count)
-        if no is not None:
-            request.peer.refuse(*no)
-        return no is not None
+        """Refuse a request that can never be met; it may have been sent before the schema was known."""
+        problem = self.table.impossible_sample(request.count)
+        if problem is not None:
+            request.peer.refuse(*problem)
+        return problem is not None
 
     def process_pending(self) -> bool:
-        """Let in and answer what can be now, up to a turn's worth; whether there may be more."""
+        """Insert and answer what is possible now, up to a turn's worth; return whether there may be more."""
         moved, left = True, _SAMPLE_TURN_BYTES
         while moved and (self._pending_inserts or self._pending_samples):
             moved = False
@@ -224,7 +223,7 @@ class TableService:
                 if not self._pending_samples or not self.table.can_sample(self._pending_samples[0].count):
                     break
                 if left <= 0:
-                    return True  # those who insert have their turn before the next large answer
+                    return True  # inserts get their turn before the next large answer
                 request = self._pending_samples.popleft()
                 if self._send_sample(request):
                     moved = True
@@ -240,7 +239,7 @@ class TableService:
         client: TableClient = request.peer.state
         if not client.knows_schema:
             client.knows_schema = True
-            request.peer.send(Header(protocol.STATE, body=protocol.encode(self.state())))
+            self._send_state(request.peer, schema=True)
         block = request.peer.reserve(layout.nbytes) if request.peer.alive else None
         if block is None:
             return False
@@ -253,36 +252,24 @@ class TableService:
         return request.peer.send(header, block, layout.nbytes)
 
     def on_disconnect(self, peer: Peer) -> None:
-        """A client is no longer there: what it sent and was not let in comes again, if it lives."""
-        self._pending_inserts = deque(
-            pending for pending in self._pending_inserts if pending.frame.peer is not peer
-        )
-        self._pending_samples = deque(
-            request for request in self._pending_samples if request.peer is not peer
-        )
+        """A client has disconnected; it resends what was not inserted, if it lives."""
+        self._pending_inserts = deque(one for one in self._pending_inserts if one.frame.peer is not peer)
+        self._pending_samples = deque(one for one in self._pending_samples if one.peer is not peer)
         self.snapshot_requests.pop((peer.name, peer.incarnation), None)
         self.delivery_log.on_disconnect(peer.name)
 
     def notify(self, peers: list[Peer], patience: float) -> None:
-        """Tell those who wait longer than that why, and those who sample how the table has changed."""
+        """Tell clients that wait longer than `patience` why, and clients that sample how the table has changed."""
         late = time.monotonic() - patience
-        why = {
-            pending.frame.peer: self.table.why_no_insert()
-            for pending in self._pending_inserts
-            if pending.since < late
-        }
-        why |= {
-            request.peer: self.table.why_no_sample(request.count)
-            for request in self._pending_samples
-            if request.since < late
-        }
-        mass = self.table.total_weight
+        inserts = [pending for pending in self._pending_inserts if pending.since < late]
+        samples = [request for request in self._pending_samples if request.since < late]
+        reasons = {pending.frame.peer: self.table.why_no_insert() for pending in inserts}
+        reasons |= {request.peer: self.table.why_no_sample(request.count) for request in samples}
+        weight = self.table.total_weight
         for peer in peers:
             client: TableClient = peer.state
-            reason = why.get(peer, "")
-            moved = client.samples and abs(mass - client.reported_weight) > _NOTIFY_CHANGE * max(
-                mass, client.reported_weight
-            )
-            if reason != client.reported_wait or moved:
-                client.reported_wait, client.reported_weight = reason, mass
-                peer.send(Header(protocol.STATE, body=protocol.encode(self.state(reason, schema=False))))
+            reason, reported = reasons.get(peer, ""), client.reported_weight
+            changed = client.samples and abs(weight - reported) > _NOTIFY_CHANGE * max(weight, reported)
+            if reason != client.reported_wait or changed:
+                client.reported_wait, client.reported_weight = reason, weight
+                self._send_state(peer, reason)
