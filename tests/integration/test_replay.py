@@ -240,7 +240,7 @@ def test_arrays_with_different_numbers_of_items_are_refused() -> None:
     with serving("memory", Table()) as shard, client("memory", shard.address) as actor:
         with pytest.raises(UserError, match=r"\[2, 3\] items"):
             actor.insert_many({"a": np.zeros(2), "b": np.zeros(3)})
-        with pytest.raises(UserError, match="priorities of the shape"):
+        with pytest.raises(UserError, match="have the shape"):
             actor.insert_many({"a": np.zeros(2)}, [1.0])
         with pytest.raises(UserError, match="does not sample"):
             actor.sample(1)
