@@ -61,8 +61,8 @@ def attack(kind: str, seed: int, cases: int, seconds: float, *, gap: float = LON
 
 def _round(member: Member, door: str) -> None:
     chance = member._chance
-    member.by_network(400)
-    member.by_memory(chance.randint(1, 20))
+    member.over_network(400)
+    member.over_shared_memory(chance.randint(1, 20))
     if chance.random() < 0.2:
         member.by_noise(20)
     if chance.random() < 0.2:

@@ -155,7 +155,7 @@ class Member:
             block = chance.choice((m.NO_BLOCK, 0, 63, 64, 999))
         return self._prefix(m.DATA, block, length) + packed, payload
 
-    def by_network(self, sessions: int) -> None:
+    def over_network(self, sessions: int) -> None:
         """Hellos, each followed by a few messages, on one connection, without waiting for answers."""
         chance = self._chance
         with Peer(self._address, self._context) as peer:
@@ -177,7 +177,7 @@ class Member:
                 hello(self.kind, f"intruder/{self._names}/last", schema=b"?"), 20.0
             )  # all before is done then
 
-    def by_memory(self, sessions: int) -> None:
+    def over_shared_memory(self, sessions: int) -> None:
         """The same through memory: blocks that are not what they seem, and that change after they were sent."""
         for _ in range(sessions):
             with Peer(self._address, self._context) as peer:
