@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from callsheet import contract
 from tools.faults.beats import Beat
 from tools.faults.programs import Member
 from tools.faults.proxy import PASS, Script, TcpProxy
@@ -33,6 +34,7 @@ SERVES = {
 """The endpoints that each role binds."""
 _LAST = ("evaluator", "policy", "parameters", "learner", "replay")
 """The order in which the plane ends, after the actors: whoever takes something outlives those who give it."""
+_ENDED = (contract.EXIT_OK, contract.EXIT_STOPPED)
 
 
 @dataclass
@@ -75,6 +77,7 @@ class Plane:
         self._places: dict[str, str] = {}
         self._lock = threading.RLock()
         self._over = threading.Event()
+        self._finishing = False
         self._keeper = threading.Thread(target=self._keep, name="faults-keeper", daemon=True)
         self._keeper.start()
 
@@ -137,7 +140,7 @@ class Plane:
                     if code is None or one.held:
                         continue
                     self.ends.append(End(one.member.name, code, self.said(one.member.name)))
-                    if code == 0:
+                    if code == 0 or (code == contract.EXIT_STOPPED and self._finishing):
                         one.held = True
                     else:
                         one.process = self._process(one.member, one.env)
@@ -207,6 +210,7 @@ class Plane:
 
     def finish(self, patience: float = 120.0) -> None:
         """Let the writers come to an end, then everybody else."""
+        self._finishing = True
         (self.folder / "finish").touch()
         groups = [[name for name in self.members if name.startswith("actor")]]
         groups += [[name for name in self.members if name.startswith(role)] for role in _LAST]
@@ -216,7 +220,7 @@ class Plane:
                     self.kill(name, signal.SIGTERM)
             for name in names:
                 eventually(
-                    lambda name=name: self.members[name].process.poll() == 0,  # type: ignore[misc]
+                    lambda name=name: self.members[name].process.poll() in _ENDED,  # type: ignore[misc]
                     patience,
                     f"{name} does not end: {self.said(name)}",
                 )
