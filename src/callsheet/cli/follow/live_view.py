@@ -71,7 +71,7 @@ class LiveScreen:
         self._live.update(limited, refresh=True)
 
     def close(self) -> None:
-        # Clear the view, which would stay as it was during the run; the summary that follows shows the end.
+        # Clear the view: the summary that follows shows how the run ended.
         self._metrics.close()
         self._live.update(Text(""))
         self._live.transient = True

@@ -1,6 +1,6 @@
-"""An actor: pulls an arm, reports what it paid, gets the newest estimates back, and so on until it is stopped.
+"""An actor: plays a slot machine, reports the reward, gets the newest estimates back, and repeats until stopped.
 
-It needs the standard library alone. Its index and the learner's address are in its environment.
+It uses only the standard library. Its index and the learner's address are in its environment.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import TextIO
 PAYS = [0.1, 0.3, 0.5, 0.8, 0.2]
 EXPLORE = 0.1
 GAME = 0.005
-"""Seconds that one pull takes: real games are not free either."""
+"""Seconds that one pull takes, as a real environment would."""
 
 
 def connect(address: str, patience: float = 30.0) -> socket.socket:
-    """Processes start in any order: try again until the learner is there."""
+    """Connect to the learner; retry, because processes start in any order."""
     host, port = address.rsplit(":", 1)
     limit = time.monotonic() + patience
     while True:
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def play(stream: TextIO, luck: random.Random) -> None:
-    """Mostly the best machine so far, sometimes another one; until the learner closes the connection."""
+    """Play mostly the best machine so far, sometimes another one, until the learner closes the connection."""
     values = [0.0] * len(PAYS)
     try:
         while True:

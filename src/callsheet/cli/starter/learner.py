@@ -1,6 +1,6 @@
-"""The learner: collects what the actors saw, improves its estimates, and tells each actor what to try next.
+"""The learner: collects the actors' rewards, improves its estimates, and sends them back to the actors.
 
-It needs the standard library alone. What it must know about the others is in its environment.
+It uses only the standard library. The address to listen on is in its environment.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def serve(learner: Learner, address: str, wanted: int) -> None:
 
 
 def answer(learner: Learner, stream: TextIO) -> bool:
-    """Take one report of one actor and send back the estimates; false when the actor has gone."""
+    """Read one report of an actor and send back the estimates; False if the actor is gone."""
     try:
         line = stream.readline()
         if not line:

@@ -1,4 +1,4 @@
-"""`callsheet join`: start one more replica of a role by hand, where you can see and debug it."""
+"""`callsheet join`: start one more replica of a role in this terminal, to watch or debug it."""
 
 from __future__ import annotations
 
