@@ -55,7 +55,7 @@ class Addressing(Protocol):
         """The port on which one replica serves an endpoint whose port in the file is `port`."""
 
     def any(self, endpoint: str, port: int) -> str:
-        """One address that stands for all replicas behind an endpoint; empty where there is none."""
+        """One address for all replicas behind an endpoint; empty if there is none."""
 
     def file(self, name: str) -> str:
         """Path of an injected file, as the processes see it."""
@@ -64,7 +64,7 @@ class Addressing(Protocol):
         """Path under which a container sees a volume."""
 
     def field(self, path: str, experiment: str, role: Role, index: int) -> str:
-        """A field of the replica's pod, or what stands for it."""
+        """A field of the replica's pod, or its equivalent."""
 
 
 class TemplateSyntax(Protocol):

@@ -1,8 +1,7 @@
 """The plan: an experiment resolved into every replica's command, environment and addresses, as plain data.
 
-What all replicas of a container share stands once, in `ContainerPlan`; `Replica` holds only what differs. A
-plan of 10,000 replicas therefore stays small in memory and on disk. Values that only the backend may read
-(Secrets) are references here, so that a plan can be printed.
+What all replicas of a container share is stored once, in `ContainerPlan`; `Replica` holds only what differs. So a plan of
+10,000 replicas stays small in memory and on disk. Secrets are references here, so that a plan can be printed.
 """
 
 from __future__ import annotations

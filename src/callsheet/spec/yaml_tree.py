@@ -1,7 +1,7 @@
-"""YAML as a tree that remembers where each piece stands, so that a mistake can be shown at its place.
+"""YAML as a tree that keeps the position of each node, so that a mistake can be shown where it was made.
 
-pydantic and the graph checks speak of a *loc*: keys and list positions from the root, such as
-``("spec", "roles", 1, "connects", 0)``. Pieces can be dropped from a tree; list items then keep their old number.
+pydantic and the checks use a *loc*: keys and list positions from the root, such as
+``("spec", "roles", 1, "connects", 0)``. Nodes can be dropped from a tree; list items then keep their old number.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _STEP = re.compile(r"\['(?P<quoted>[^']*)'\]|\[(?P<item>[^\]]*)\]|\.?(?P<key>[A-
 @dataclass(slots=True, eq=False)
 class _Piece:
     line: int = 0
-    """From 1; 0 when it does not stand in a file."""
+    """From 1; 0 if it is not in a file."""
     column: int = 0
     origin: str = ""
-    """The command-line flag that it came from; empty when it came from the file."""
+    """The command-line flag that it came from; empty if it came from the file."""
     broken: bool = False
-    """A mistake about it has been found while reading; it is dropped before anything else is checked."""
+    """Whether reading it found a mistake; it is dropped before anything else is checked."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,9 +37,9 @@ class ScalarNode(_Piece):
     text: str = ""
     """As written, without quotes."""
     plain: bool = True
-    """Whether it stands without quotes."""
+    """Whether it was written without quotes."""
     invented: bool = False
-    """Put there by us for a name that is missing."""
+    """Whether it was added for a missing name."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +55,7 @@ class SequenceNode(_Piece):
         return step if self.positions is None else self.positions[step]
 
     def drop(self, step: int) -> None:
-        """Take an item out."""
+        """Remove an item."""
         if self.positions is None:
             self.positions = list(range(len(self.items)))
         del self.items[step], self.positions[step]
@@ -63,7 +63,7 @@ class SequenceNode(_Piece):
 
 @dataclass(slots=True, eq=False)
 class MappingEntry:
-    """A key with its value; the place is the key's."""
+    """A key with its value; the position is the key's."""
 
     value: Node
     line: int = 0
@@ -97,7 +97,7 @@ def to_data(node: Node) -> Any:
 
 
 def from_data(data: Any) -> Node:
-    """A tree without places."""
+    """A tree without positions."""
     if isinstance(data, dict):
         return MappingNode(entries={str(key): MappingEntry(from_data(value)) for key, value in data.items()})
     if isinstance(data, list):
@@ -106,7 +106,7 @@ def from_data(data: Any) -> Node:
 
 
 def copy(node: Node) -> Node:
-    """A tree that can be changed without changing the first; what an alias shared is separate in it."""
+    """An independent copy; what an alias shared is separate in it."""
     if isinstance(node, ScalarNode):
         return node
     where = (node.line, node.column, node.origin, node.broken)
@@ -123,7 +123,7 @@ def copy(node: Node) -> Node:
 
 
 def child(node: Node, step: str | int) -> Node | None:
-    """One step down; None when there is nothing."""
+    """One step down; None if there is nothing."""
     if isinstance(node, MappingNode) and isinstance(step, str):
         return node.get(step)
     if isinstance(node, SequenceNode) and isinstance(step, int) and step < len(node.items):
@@ -208,7 +208,7 @@ def _name(node: Node) -> str:
 
 
 def drop(root: Node, loc: Loc, *, quietly: bool = False) -> bool:
-    """Take the piece at a loc out of the tree; False when it is not there. `quietly`: as if it had never been."""
+    """Remove the node at a loc; False if it is not there. `quietly`: as if it had never been there."""
     if not loc:
         return False
     parent, step = find(root, loc[:-1]), loc[-1]
@@ -224,7 +224,7 @@ def drop(root: Node, loc: Loc, *, quietly: bool = False) -> bool:
 
 
 def dropped(node: Node, loc: Loc = ()) -> Iterator[Loc]:
-    """Where something was taken out: the loc of each key, and of each list that lost an item."""
+    """Where something was dropped: the loc of each key, and of each list that lost an item."""
     if isinstance(node, SequenceNode):
         if node.positions is not None:
             yield loc

@@ -46,7 +46,7 @@ def _opened(key: str, value: str) -> Any:
 
 
 def _like(value: Any, model: Any) -> Any:
-    """The value, reduced to the keys that the model has; keys that only the cluster sets are left out."""
+    """The value, reduced to the keys that the model has; without those that only the cluster sets."""
     if isinstance(value, dict) and isinstance(model, dict):
         return {key: _like(value[key], model[key]) for key in model if key in value}
     if _named(value) and _named(model):

@@ -201,11 +201,10 @@ def resize(api: Api, observed: Observed, replicas: Mapping[str, int]) -> None:
     keep_counts(api, observed, config_map)
     for role in experiment.spec.roles:
         if role.name in replicas:
-            size = replicas[role.name]
-            stateful = role.restart.policy == "Always"
-            change = {"replicas": size} if stateful else {"completions": size, "parallelism": size}
-            kind = "StatefulSet" if stateful else "Job"
-            api.patch(kind, names.workload(experiment.name, role.name), {"spec": change})
+            size, owner = replicas[role.name], names.Owner.of(role)
+            fields = ("completions", "parallelism") if owner is names.Owner.JOB else ("replicas",)
+            change = {"spec": dict.fromkeys(fields, size)}
+            api.patch(owner.kind, names.workload(experiment.name, role.name), change)
     _refresh(api, observed.pods)
 
 

@@ -28,10 +28,10 @@ class DocumentInfo:
 
     names: MentionedNames = field(default_factory=MentionedNames)
     dropped: frozenset[Loc] = frozenset()
-    """Where values were left out because their shape is wrong."""
+    """Where values were dropped because their shape is wrong."""
 
     def dropped_in(self, loc: Loc) -> bool:
-        """Whether something here or inside was left out."""
+        """Whether something here or inside was dropped."""
         return any(other[: len(loc)] == loc for other in self.dropped)
 
 
