@@ -128,7 +128,7 @@ class SocketFactory:
     def _socket(self, kind: int, address: str) -> zmq.Socket[Any]:
         with self._lock:
             sock: zmq.Socket[Any] = self._zmq_context().socket(kind)
-            self._open.sockets = [one for one in self._open.sockets if not one.closed] + [sock]
+            self._open.sockets = [other for other in self._open.sockets if not other.closed] + [sock]
         sock.linger = 0
         sock.ipv6 = address.startswith("[")
         sock.sndhwm = sock.rcvhwm = 1000  # messages; the blocks in flight bound their bytes

@@ -17,7 +17,7 @@ from callsheet.runtime.link.frame import Frame
 from callsheet.runtime.link.link import Link, TimedOut
 from callsheet.runtime.link.protocol import BadMessage, Header, Welcome
 from callsheet.runtime.policy import protocol
-from callsheet.runtime.schema import FrameLayout, Schema
+from callsheet.runtime.schema import Field, FrameLayout, Schema
 from callsheet.runtime.stop import Deadline
 
 
@@ -142,14 +142,14 @@ class PolicyClient(Closeable):
     def _submit(
         self, arrays: Mapping[str, np.ndarray], reset: np.ndarray | None, lane: int, deadline: Deadline
     ) -> Ticket:
-        one = self._lanes[lane]
-        if one.open and not one.late:
+        current = self._lanes[lane]
+        if current.open and not current.late:
             raise UserError(
                 f"lane {lane} already waits for an answer", fix="take it with result(), or use another lane"
             )
         if self._server_info is None:
             self._first_connect(arrays, deadline.timeout)
-        count = self._check(one, arrays)
+        count = self._check(current, arrays)
         body = protocol.LANES[lane]
         if reset is not None:
             body += _encode_reset(reset, count)
@@ -157,15 +157,15 @@ class PolicyClient(Closeable):
         assert schema is not None
         layout = schema.layout(count)
         block = self._link.reserve(layout.nbytes, deadline.timeout)
-        for name, view in self._views(one, block, layout).items():
+        for name, view in self._views(current, block, layout).items():
             np.copyto(view, arrays[name])
-        self._discard_answer(one)
-        one.sequence += 1
-        one.open, one.late, one.asked = True, False, time.monotonic()
-        header = Header(protocol.REQUEST, schema.hash, count, one.sequence, 0, (), body)
+        self._discard_answer(current)
+        current.sequence += 1
+        current.open, current.late, current.asked = True, False, time.monotonic()
+        header = Header(protocol.REQUEST, schema.hash, count, current.sequence, 0, (), body)
         self._link.post(header, block, layout.nbytes)
         self._requests += count
-        return Ticket(lane, one.sequence)
+        return Ticket(lane, current.sequence)
 
     def result(self, ticket: Ticket, timeout: float | None = None) -> Actions:
         """Wait for the answer to a request."""
@@ -222,12 +222,12 @@ class PolicyClient(Closeable):
         assert schema is not None
         assert server_info is not None
         shapes = lane.shapes
-        for one in schema.fields:
-            array = arrays.get(one.name)
+        for spec in schema.fields:
+            array = arrays.get(spec.name)
             if (
                 not isinstance(array, np.ndarray)
-                or array.shape != shapes.get(one.name)
-                or array.dtype != one.dtype
+                or array.shape != shapes.get(spec.name)
+                or array.dtype != spec.dtype
             ):
                 break
         else:
@@ -241,7 +241,7 @@ class PolicyClient(Closeable):
                 f"a request of {count} observations",
                 fix=f"send 1 to {server_info.max_batch} observations",
             )
-        Schema(tuple(type(one)(one.name, one.dtype, (count, *one.shape)) for one in schema.fields)).check(
+        Schema(tuple(Field(spec.name, spec.dtype, (count, *spec.shape)) for spec in schema.fields)).check(
             observations
         )
         lane.shapes = {name: array.shape for name, array in observations.items()}

@@ -105,11 +105,11 @@ class RecurrentStates:
             (self._state_schema, self._state_arrays),
             (self._answer_schema, self._answer_arrays),
         ):
-            for one in schema.fields:
-                larger = np.zeros((size, *(n or 0 for n in one.shape)), one.dtype)
+            for spec in schema.fields:
+                larger = np.zeros((size, *(n or 0 for n in spec.shape)), spec.dtype)
                 if self._size:
-                    larger[: self._size] = arrays[one.name]
-                arrays[one.name] = larger
+                    larger[: self._size] = arrays[spec.name]
+                arrays[spec.name] = larger
         self._free.extend(range(size - 1, self._size - 1, -1))
         self._size = size
 
@@ -163,15 +163,15 @@ class ClientRegistry:
 
     def evict_disconnected(self) -> bool:
         """Forget the client that has been disconnected the longest; return whether there was one."""
-        gone = [one for one in self._by_name.values() if one.gone_since]
+        gone = [client for client in self._by_name.values() if client.gone_since]
         if gone:
-            self._forget(min(gone, key=lambda one: one.gone_since))
+            self._forget(min(gone, key=lambda client: client.gone_since))
         return bool(gone)
 
     def expire(self) -> None:
         """Forget clients that did not reconnect in time."""
         before = time.monotonic() - KEEP_SECONDS
-        for client in [one for one in self._by_name.values() if 0 < one.gone_since < before]:
+        for client in [client for client in self._by_name.values() if 0 < client.gone_since < before]:
             self._forget(client)
 
     def _forget(self, client: ClientRecord) -> None:

@@ -1,6 +1,6 @@
 """A replay server as a role of its own: `python -m callsheet.runtime.replay --endpoint replay --kind prioritized`.
 
-The experiment's file starts it like any program; its environment says where it listens and where its storage is.
+The experiment file starts it like any other program; it reads its address and storage from the environment.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ _UNITS = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Serve until SIGTERM; then store a last snapshot and exit with 143: a replay is never done."""
-    wish = _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     try:
         table = Table(
-            name=wish.table,
-            kind=wish.kind,
-            items=wish.items,
-            bytes=wish.bytes,
-            alpha=wish.alpha,
-            min_size=wish.min_size,
-            samples_per_insert=wish.samples_per_insert,
-            tolerance=wish.tolerance,
-            seed=wish.seed,
+            name=options.table,
+            kind=options.kind,
+            items=options.items,
+            bytes=options.bytes,
+            alpha=options.alpha,
+            min_size=options.min_size,
+            samples_per_insert=options.samples_per_insert,
+            tolerance=options.tolerance,
+            seed=options.seed,
         )
         with (
             Context.from_env() as context,
             ReplayServer(
                 context,
-                wish.endpoint,
+                options.endpoint,
                 table,
-                window=wish.window,
-                snapshot_every=wish.snapshot_every or None,
-                keep=wish.keep,
+                window=options.window,
+                snapshot_every=options.snapshot_every or None,
+                keep=options.keep,
             ) as server,
         ):
             server.serve()
@@ -66,43 +66,43 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m callsheet.runtime.replay",
-        description="Holds items that actors insert and learners sample, as a role of an experiment.",
+        description="Store items that actors insert and learners sample.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
-    add("--endpoint", default="replay", help="the endpoint that this role binds")
-    add("--table", default="replay", help="the table's name, as clients call it")
+    add("--endpoint", default="replay", help="endpoint to bind")
+    add("--table", default="replay", help="name of the table")
     add(
         "--kind",
         default="uniform",
         type=lambda kind: contract.RENAMED.get(kind, kind),
         choices=get_args(Kind),
-        help="uniform: every item has the same chance; prioritized: by priority; fifo: a queue, each item once",
+        help="uniform: all items are equally likely; prioritized: by priority; fifo: a queue, each item once",
     )
-    add("--items", type=int, default=1_000_000, help="items that it holds; then the oldest make room")
-    add("--bytes", type=_bytes, help="bytes of items that it holds, if that is fewer: 500M, 20Gi")
-    add("--alpha", type=float, default=0.6, help="how much priorities count, from 0 to 1")
-    add("--min-size", type=int, default=1, help="items from which on samples are taken")
+    add("--items", type=int, default=1_000_000, help="capacity in items; when full, the oldest are evicted")
+    add("--bytes", type=_bytes, help="capacity in bytes, if that is less: 500M, 20Gi")
+    add("--alpha", type=float, default=0.6, help="priority exponent, from 0 to 1")
+    add("--min-size", type=int, default=1, help="items required before sampling starts")
     add(
         "--samples-per-insert",
         type=float,
-        help="how often each item is sampled on average: whoever is ahead waits; without it nobody does",
+        help="average samples per item: the side that is ahead waits; no limit if omitted",
     )
     add(
         "--tolerance",
         type=float,
-        help="samples by which the two sides may be apart; without it a tenth of min-size x samples-per-insert",
+        help="samples that the two sides may differ; if omitted, 10%% of min-size x samples-per-insert",
     )
-    add("--seed", type=int, help="for draws that can be repeated")
-    add("--window", type=int, default=8, help="messages that may be under way to and from each client")
+    add("--seed", type=int, help="random seed")
+    add("--window", type=int, default=8, help="messages in flight per client and direction")
     add(
         "--snapshot-every",
         type=float,
         default=300.0,
         metavar="SECONDS",
-        help="how often the table is stored below the run's storage, and on SIGTERM; 0 for never",
+        help="seconds between snapshots in the run's storage; also taken on SIGTERM; 0 to disable",
     )
-    add("--keep", type=int, default=2, help="snapshots that are kept")
+    add("--keep", type=int, default=2, help="number of snapshots to keep")
     return parser
 
 
@@ -111,7 +111,7 @@ def _bytes(text: str) -> int:
     try:
         return int(float(number) * _UNITS[text[len(number) :]])
     except (ValueError, KeyError):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes; write 500M or 20Gi") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes; write 500M or 20Gi") from None
 
 
 if __name__ == "__main__":

@@ -68,31 +68,26 @@ class TrajectoryWriter(Closeable):
         self._durable = durable
         self._single: StreamSender | None = None
         self._balanced: BalancedSender | None = None
-        address = connect_to or ""
+
+        def plain(address: str, schema: Schema | None) -> StreamSender:
+            where = (context, endpoint, SERVICE)
+            return StreamSender(*where, schema=schema, address=address, window=window, ahead=ahead)
+
         if spread:
-            self._balanced = BalancedSender(
-                context,
-                endpoint,
-                schema,
-                lambda to, what: StreamSender(
-                    context, endpoint, SERVICE, schema=what, address=to, window=window, ahead=ahead
-                ),
-            )
+            self._balanced = BalancedSender(context, endpoint, schema, plain)
         elif durable:
             self._single = DurableSender(
                 context,
                 endpoint,
                 SERVICE,
                 schema=schema,
-                address=address,
+                address=connect_to or "",
                 window=window,
                 ahead=ahead,
                 keep=keep,
             )
         else:
-            self._single = StreamSender(
-                context, endpoint, SERVICE, schema=schema, address=address, window=window, ahead=ahead
-            )
+            self._single = plain(connect_to or "", schema)
         self._sender: StreamSender | BalancedSender = self._single or self._balanced  # type: ignore[assignment]
         context.data_plane_metrics.track("TrajectoryWriter", endpoint, self.counts)
 

@@ -210,8 +210,8 @@ class Inserter:
         self._balancer.close(timeout)
 
     def _with_reason(self, error: TimedOut) -> TimedOut:
-        said = sorted({sender.waiting for sender in self.senders.values() if sender.waiting})
-        return TimedOut(f"{error.message}; {'; '.join(said)}", fix=error.fix) if said else error
+        reasons = sorted({sender.waiting for sender in self.senders.values() if sender.waiting})
+        return TimedOut(f"{error.message}; {'; '.join(reasons)}", fix=error.fix) if reasons else error
 
 
 def check_priority(priority: float) -> float:

@@ -95,9 +95,9 @@ class SnapshotWriter:
     def mark_stored(self, table: str, ring: ItemRing, segments: list[Segment]) -> None:
         """These segments are in a restored snapshot, and need not be written again."""
         stored: dict[int, list[Segment]] = {}
-        for one in sorted(segments, key=lambda one: one.start):
-            if one.start // ring.segment == (one.stop - 1) // ring.segment:
-                stored.setdefault(one.start // ring.segment, []).append(one)
+        for segment in sorted(segments, key=lambda segment: segment.start):
+            if segment.start // ring.segment == (segment.stop - 1) // ring.segment:
+                stored.setdefault(segment.start // ring.segment, []).append(segment)
         self._stored[table] = stored
 
     def start(self, tables: list[FrozenTable], pause: float) -> None:
@@ -139,7 +139,7 @@ class SnapshotWriter:
         else:
             self.error = None
             self.counts.stored += 1
-            self._done = {one.saved.name: one.saved.cursor for one in tables}
+            self._done = {table.saved.name: table.saved.cursor for table in tables}
         self.counts.seconds = time.monotonic() - begun
         self.observe(self.counts.seconds)
         self._on_finished()
@@ -149,14 +149,14 @@ class SnapshotWriter:
             not self._pruned
         ):  # otherwise servers that are killed before their first snapshot would pile up segments
             self._try_prune()
-        for one in tables:
-            self._write_segments(one)
-        segment_keys = [segment.key for one in tables for segment in one.saved.segments]
+        for table in tables:
+            self._write_segments(table)
+        segment_keys = [segment.key for table in tables for segment in table.saved.segments]
         self._serial += 1
         with self._writer.write_set(f"replay-{self._serial:06d}", info={SEGMENT_KEYS: segment_keys}) as parts:
-            for number, one in enumerate(tables):
-                parts.put(f"priorities-{number}", one.priorities.tobytes())
-            parts.put(STATE, msgspec.msgpack.encode(ReplaySnapshot([one.saved for one in tables])))
+            for number, table in enumerate(tables):
+                parts.put(f"priorities-{number}", table.priorities.tobytes())
+            parts.put(STATE, msgspec.msgpack.encode(ReplaySnapshot([table.saved for table in tables])))
         self._try_prune()
 
     def _write_segments(self, table: FrozenTable) -> None:
@@ -208,21 +208,10 @@ class SnapshotWriter:
         records = all_records(self._store)
         if any(isinstance(record, BadSet) for record in records):
             return  # it may be the one that names them
-        segment_keys = {
-            key
-            for one in records
-            if isinstance(one, ManifestRecord)
-            for key in one.info.get(SEGMENT_KEYS, ())
-        }
-        segment_keys |= {
-            one.key for some in self._stored.values() for pieces in some.values() for one in pieces
-        }
-        self._store.delete(
-            *(
-                entry.key
-                for entry in self._store.list(SEGMENTS)
-                if entry.key not in segment_keys
-                and (match := _KEY.fullmatch(entry.key))
-                and int(match[1]) <= self._writer.fence
-            )
-        )
+        sets = [record for record in records if isinstance(record, ManifestRecord)]
+        named = {key for record in sets for key in record.info.get(SEGMENT_KEYS, ())}
+        for table in self._stored.values():
+            named |= {segment.key for pieces in table.values() for segment in pieces}
+        unnamed = [entry.key for entry in self._store.list(SEGMENTS) if entry.key not in named]
+        matches = [match for key in unnamed if (match := _KEY.fullmatch(key))]
+        self._store.delete(*(match[0] for match in matches if int(match[1]) <= self._writer.fence))

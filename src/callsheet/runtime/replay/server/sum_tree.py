@@ -67,14 +67,14 @@ class SumTree:
         running = top.cumsum()
         # Rounding may carry a mark past the end, where leaves may have no weight: stay just below it.
         rest = np.minimum(marks * running[-1], np.nextafter(running[-1], 0.0))
-        found: Integers = running.searchsorted(rest, side="right")
-        rest -= running[found] - top[found]
+        node: Integers = running.searchsorted(rest, side="right")
+        rest -= running[node] - top[node]
         every = np.arange(len(marks))
         for rows in reversed(self._rows[:-1]):
-            group = rows.take(found, axis=0)
+            group = rows.take(node, axis=0)
             sums = group.cumsum(axis=1)
             np.minimum(rest, np.nextafter(sums[:, -1], 0.0), out=rest)
             child = (sums <= rest[:, None]).sum(axis=1)
             rest -= sums[every, child] - group[every, child]
-            found = found * FAN + child
-        return found
+            node = node * FAN + child
+        return node
