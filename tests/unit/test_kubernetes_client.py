@@ -437,6 +437,17 @@ def test_a_server_is_trusted_by_the_kubeconfigs_authority_and_name(
             connect(url, **cluster).objects("Pod")
 
 
+def test_a_server_that_speaks_no_tls_is_told_so(
+    serve: Callable[..., Server], connect: Callable[..., Api]
+) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return pods()
+
+    url = serve(answer).url.replace("http:", "https:")
+    with pytest.raises(Unreachable, match=r"does not answer: .*WRONG_VERSION_NUMBER"):
+        connect(url).objects("Pod")
+
+
 GIVE = """
 import json, pathlib
 folder = pathlib.Path(__file__).parent

@@ -6,6 +6,7 @@ import asyncio
 import io
 import os
 import socket
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
@@ -215,7 +216,8 @@ def _text(error: _ErrorResponse) -> str:
 
 
 def _cause(error: OSError) -> str:
-    return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+    system = isinstance(error.errno, int) and error.errno > 0 and not isinstance(error, ssl.SSLError)
+    return os.strerror(error.errno or 0) if system else error.strerror or str(error)
 
 
 def _socket(address: Any) -> socket.socket:
