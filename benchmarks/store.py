@@ -129,7 +129,7 @@ def main() -> None:
     options = parser.parse_args()
     data = secrets.token_bytes(options.megabytes * 1_000_000)
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "integration"))
-    from s3server import BUCKET, serving
+    from s3_server import BUCKET, serving
 
     print(f"{options.megabytes} MB, {options.rounds} rounds, load {os.getloadavg()[0]:.1f} at the start")
     with tempfile.TemporaryDirectory() as where:

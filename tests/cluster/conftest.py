@@ -18,7 +18,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from kube import Kube
+from kubectl import Kube
 
 from tools.cluster import faults, images, lifecycle, state
 from tools.cluster.build import program

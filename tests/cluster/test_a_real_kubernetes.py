@@ -8,7 +8,7 @@ import subprocess
 import urllib.request
 
 import pytest
-from kube import SAFE, Kube, eventually, pod, web
+from kubectl import SAFE, Kube, eventually, pod, web
 
 SLEEP = ["python3", "-c", "import time; print('here', flush=True); time.sleep(3600)"]
 ASK = """

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from backendrun import FOREVER, begin, callsheet, cloud, experiment, folder, lines, python, until
-from kube import Kube, eventually
+from cluster_runs import FOREVER, begin, callsheet, cloud, experiment, folder, lines, python, until
+from kubectl import Kube, eventually
 
 from callsheet.backends.kubernetes.run import KubernetesRun
 from callsheet.spec.dump import to_yaml

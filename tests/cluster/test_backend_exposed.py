@@ -7,8 +7,8 @@ import urllib.request
 from collections.abc import Callable
 from urllib.error import URLError
 
-from backendrun import answer, begin, callsheet, cloud, folder, python, until_running
-from kube import Kube, eventually
+from cluster_runs import answer, begin, callsheet, cloud, folder, python, until_running
+from kubectl import Kube, eventually
 
 from callsheet.backends.kubernetes.run import KubernetesRun
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from backendrun import FOREVER, begin, cloud, experiment, folder, python, until, until_running
-from kube import Kube, eventually
+from cluster_runs import FOREVER, begin, cloud, experiment, folder, python, until, until_running
+from kubectl import Kube, eventually
 
 from callsheet.backends.kubernetes.run import KubernetesRun
 from callsheet.spec.dump import to_yaml

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from backendrun import FOREVER, begin, cloud, folder, lines, python, replica, until, until_running
-from kube import Kube, eventually
+from cluster_runs import FOREVER, begin, cloud, folder, lines, python, replica, until, until_running
+from kubectl import Kube, eventually
 
 from callsheet.backends.base import Target
 from callsheet.backends.kubernetes.run import KubernetesRun

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from backendrun import begin, cloud, experiment, folder
-from kube import Kube
+from cluster_runs import begin, cloud, experiment, folder
+from kubectl import Kube
 
 from callsheet.backends.base import LogLine, backend
 from callsheet.backends.kubernetes.run import KubernetesRun
@@ -119,7 +119,7 @@ def both(
 
 
 def wait_for(read: Callable[[], Iterable[LogLine]], count: int) -> None:
-    from kube import eventually
+    from kubectl import eventually
 
     eventually(lambda: len(list(read())) >= count, 240)
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from backendrun import FOREVER, begin, cloud, folder, python, replica, until
-from kube import Kube
+from cluster_runs import FOREVER, begin, cloud, folder, python, replica, until
+from kubectl import Kube
 
 from callsheet.backends.kubernetes.run import KubernetesRun
 

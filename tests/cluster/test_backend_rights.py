@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from backendrun import FOREVER, answer, experiment, folder, python, until, until_running
-from kube import Kube, eventually
+from cluster_runs import FOREVER, answer, experiment, folder, python, until, until_running
+from kubectl import Kube, eventually
 
 from callsheet.backends.base import LogQuery, Place, Target
 from callsheet.backends.kubernetes.backend import KubernetesBackend

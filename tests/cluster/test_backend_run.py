@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from backendrun import (
+from cluster_runs import (
     FOREVER,
     answer,
     begin,
@@ -26,7 +26,7 @@ from backendrun import (
     until,
     until_running,
 )
-from kube import Kube, eventually
+from kubectl import Kube, eventually
 
 from callsheet.backends.base import LogQuery, Target
 from callsheet.backends.kubernetes import launch

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from backendrun import (
+from cluster_runs import (
     FOREVER,
     begin,
     callsheet,
@@ -20,7 +20,7 @@ from backendrun import (
     until,
     until_running,
 )
-from kube import Kube, eventually
+from kubectl import Kube, eventually
 
 from callsheet.backends.base import Status, Target
 from callsheet.backends.kubernetes.run import KubernetesRun

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from backendrun import FOREVER, begin, callsheet, cloud, folder, python, until_running
-from kube import Kube, eventually
+from cluster_runs import FOREVER, begin, callsheet, cloud, folder, python, until_running
+from kubectl import Kube, eventually
 
 from callsheet.backends.kubernetes.run import KubernetesRun
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from backendrun import (
+from cluster_runs import (
     FOREVER,
     answer,
     begin,
@@ -25,7 +25,7 @@ from backendrun import (
     until,
     until_running,
 )
-from kube import Kube, eventually
+from kubectl import Kube, eventually
 
 from callsheet.backends.base import Target
 from callsheet.backends.kubernetes.run import KubernetesRun

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kube import Kube
+from kubectl import Kube
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "dijob"
 ROLES = ("learner", "collector", "evaluator")

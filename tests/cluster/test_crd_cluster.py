@@ -11,7 +11,7 @@ import pytest
 import strategies
 import yaml
 from hypothesis import HealthCheck, given, settings
-from kube import Kube, eventually
+from kubectl import Kube, eventually
 
 from callsheet.compat.dijob import convert
 from callsheet.errors import InvalidExperiment

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from backendrun import begin, callsheet, cloud, folder, lines, python
-from kube import Kube
+from cluster_runs import begin, callsheet, cloud, folder, lines, python
+from kubectl import Kube
 
 from callsheet.backends.kubernetes.run import KubernetesRun
 

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from kube import Kube, eventually, pod
+from kubectl import Kube, eventually, pod
 
 from tools.cluster import build, faults, kwok, network, units
 from tools.cluster.cli import main

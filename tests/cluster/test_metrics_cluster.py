@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from backendrun import FOREVER, answer, begin, callsheet, cloud, folder, python, until_running
-from kube import Kube, eventually
+from cluster_runs import FOREVER, answer, begin, callsheet, cloud, folder, python, until_running
+from kubectl import Kube, eventually
 
 from callsheet.backends.kubernetes.run import KubernetesRun
 from callsheet.metrics.reader import shown_by_role

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from backendrun import experiment, folder, python
-from kube import Kube, eventually
+from cluster_runs import experiment, folder, python
+from kubectl import Kube, eventually
 
 from callsheet.spec.dump import to_yaml
 from tools.cluster import images

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from kube import Kube, eventually
+from kubectl import Kube, eventually
 
 from callsheet.backends.base import backend
 from callsheet.backends.kubernetes.render.objects import manifests, to_text

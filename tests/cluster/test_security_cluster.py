@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
-from backendrun import begin, cloud, folder, lines, python, until_running
-from kube import Kube, eventually, pod
+from cluster_runs import begin, cloud, folder, lines, python, until_running
+from kubectl import Kube, eventually, pod
 
 from callsheet.backends.base import Status
 from callsheet.backends.kubernetes.run import KubernetesRun

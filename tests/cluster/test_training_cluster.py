@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 import yaml
-from backendrun import callsheet, folder
-from kube import Kube, eventually
+from cluster_runs import callsheet, folder
+from kubectl import Kube, eventually
 
 from tools.cluster import images, network, units
 from tools.cluster import registry as where
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
-from s3server import BUCKET, S3Server, serving
+from s3_server import BUCKET, S3Server, serving
 
 from callsheet import contract
 from callsheet.store import NotFound, Store, open_store

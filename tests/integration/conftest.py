@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from s3server import own_s3, s3, shared_s3
+from s3_server import own_s3, s3, shared_s3
 
 from callsheet import contract
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from replays import context
-from stalls import Stalls
+from replay_servers import context
+from stalling_store import Stalls
 
 from callsheet.runtime.link.link import TimedOut
 from callsheet.runtime.replay import ReplayClient, ReplayServer, Table

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from localrun import PYTHON, backend, eventually, experiment, program, python, running, until, until_running
+from local_runs import PYTHON, backend, eventually, experiment, program, python, running, until, until_running
 
 from callsheet.backends.local.client import LocalRun
 from callsheet.backends.local.loopback import reserve_blocks

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import libfaketime
 import pytest
-from localrun import experiment, kill, program, replica, running, until, until_running
+from local_runs import experiment, kill, program, replica, running, until, until_running
 
 LIBRARY = Path(libfaketime.__file__).parent / "vendor/libfaketime/src/libfaketime.so.1"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from localrun import kill, lines, python, replica, running, until
+from local_runs import kill, lines, python, replica, running, until
 
 from callsheet.compat.dijob import convert
 from callsheet.spec.experiment import Experiment

@@ -14,7 +14,7 @@ from importlib import util
 from pathlib import Path
 
 import pytest
-from documents import ROOT, Block, anchors, blocks, commands_and_output, links, missing, pages
+from doc_pages import ROOT, Block, anchors, blocks, commands_and_output, links, missing, pages
 
 from callsheet import contract
 from callsheet.plan.load import load

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from localrun import (
+from local_runs import (
     PYTHON,
     backend,
     eventually,

@@ -15,8 +15,8 @@ from urllib.request import urlopen
 
 import pytest
 import zmq
-from freeports import free_address, free_ports
-from localrun import eventually, kill, lines, replica, until
+from free_ports import free_address, free_ports
+from local_runs import eventually, kill, lines, replica, until
 
 from callsheet.backends.base import backend
 from callsheet.backends.local.client import LocalRun

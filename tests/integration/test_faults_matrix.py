@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from s3server import S3Server
+from s3_server import S3Server
 
 from tools.faults import page, run
 from tools.faults.matrix import FAULTS, VICTIMS, cells

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from localrun import experiment, program, python, replica, running, until, until_running
+from local_runs import experiment, program, python, replica, running, until, until_running
 
 
 def _group(**main: Any) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from replays import context as replay_context
-from replays import serving, until
-from trajectories import reading, writing
+from replay_servers import context as replay_context
+from replay_servers import serving, until
+from trajectory_peers import reading, writing
 
 from callsheet.runtime.link import protocol as m
 from callsheet.runtime.link.link import Link, TimedOut

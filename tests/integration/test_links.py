@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zmq
-from localrun import eventually
+from local_runs import eventually
 
 from callsheet.errors import UserError
 from callsheet.runtime.context import Context

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from localrun import experiment, lines, program, python, replica, running, until, until_all_spoke
+from local_runs import experiment, lines, program, python, replica, running, until, until_all_spoke
 
 from callsheet.backends.base import LogLine, LogQuery, Target
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from localrun import eventually, experiment, program, running, until_all_spoke
+from local_runs import eventually, experiment, program, running, until_all_spoke
 
 from callsheet.backends.local.client import LocalRun
 from callsheet.cli.main import call

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from localrun import program
-from s3server import BUCKET
+from local_runs import program
+from s3_server import BUCKET
 
 from callsheet.store import open_store
 

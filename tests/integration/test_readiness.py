@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from localrun import experiment, program, replica, running, until, until_running
+from local_runs import experiment, program, replica, running, until, until_running
 
 LATE = "until [ -e go ]; do sleep 0.05; done; exec {} {} ECHO"
 

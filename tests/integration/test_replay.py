@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from replays import KINDS, client, reason, serving, until
+from replay_servers import KINDS, client, reason, serving, until
 
 from callsheet.errors import UserError
 from callsheet.runtime.link.connector import Refused

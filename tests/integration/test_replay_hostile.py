@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from replays import Serving, client, context, serving, until
+from replay_servers import Serving, client, context, serving, until
 
 from callsheet.runtime.link.connector import Refused
 from callsheet.runtime.link.link import Link

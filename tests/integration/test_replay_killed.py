@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from freeports import free_address
-from localrun import eventually
+from free_ports import free_address
+from local_runs import eventually
 from replay_programs import TABLE, learn, serve, start, write
 
 from callsheet.runtime.replay.server.snapshot_restore import restore

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from freeports import free_address
-from localrun import PYTHON, experiment, program, running
-from replays import client, reason
+from free_ports import free_address
+from local_runs import PYTHON, experiment, program, running
+from replay_servers import client, reason
 
 from callsheet.runtime.replay import __main__ as role
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from replays import client, context, serving, until
+from replay_servers import client, context, serving, until
 
 from callsheet.runtime.context import Context
 from callsheet.runtime.link.link import TimedOut

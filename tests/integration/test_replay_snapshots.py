@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from replays import KINDS, Serving, client, serving, until
-from s3server import BUCKET
+from replay_servers import KINDS, Serving, client, serving, until
+from s3_server import BUCKET
 
 from callsheet.errors import UserError
 from callsheet.runtime.link.link import TimedOut

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from localrun import (
+from local_runs import (
     PYTHON,
     experiment,
     kill,

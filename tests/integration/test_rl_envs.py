@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from localrun import PROGRAMS
+from local_runs import PROGRAMS
 
 from callsheet.errors import UserError
 from callsheet.rl.envs import Environments, Step, make, spaces_of

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from training import Loop
+from training_loop import Loop
 
 from callsheet.rl.settings import Training
 

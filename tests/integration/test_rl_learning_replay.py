@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from replaying import ReplayLoop
+from replay_training_loop import ReplayLoop
 
 from callsheet.rl.settings import Training
 

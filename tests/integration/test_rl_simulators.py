@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from localrun import PROGRAMS
+from local_runs import PROGRAMS
 
 from callsheet.errors import RetryError, UserError
 from callsheet.rl.envs import Environments, make

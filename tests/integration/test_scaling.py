@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from localrun import (
+from local_runs import (
     eventually,
     experiment,
     is_gone,

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from localrun import eventually, is_gone, python
+from local_runs import eventually, is_gone, python
 
 from callsheet import Experiment
 from callsheet.backends.base import LogQuery, backend

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from localrun import (
+from local_runs import (
     PROGRAMS,
     PYTHON,
     eventually,

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 import replay_programs
-from freeports import free_address
-from localrun import eventually
+from free_ports import free_address
+from local_runs import eventually
 from replay_programs import serve, serve_and_stop_itself, start
-from replays import client, context
-from stalls import Stalls
+from replay_servers import client, context
+from stalling_store import Stalls
 
 from callsheet.rl.checkpoints import Checkpoints
 from callsheet.runtime.replay import ReplayClient, ReplayServer, Table

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from localrun import (
+from local_runs import (
     eventually,
     experiment,
     is_gone,
@@ -125,7 +125,7 @@ def test_the_run_stops_when_the_program_that_started_it_goes_away(folder: Path) 
 import os, sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-from localrun import experiment, program
+from local_runs import experiment, program
 from callsheet.backends.base import backend
 run = backend("local").start(experiment({{"name": "actor", "command": program("patient.py")}}), base=Path("."))
 print(run.id, flush=True)

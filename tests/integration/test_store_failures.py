@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from s3server import BUCKET, SECRET, S3Server
+from s3_server import BUCKET, SECRET, S3Server
 
 from callsheet.errors import CallsheetError, RetryError
 from callsheet.store import Denied, DiskFull, NoBucket, Store, Unreachable, open_store

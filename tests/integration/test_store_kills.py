@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from localrun import eventually, is_gone, program
-from s3server import BUCKET
+from local_runs import eventually, is_gone, program
+from s3_server import BUCKET
 
 from callsheet.store import Store, all_sets, claim, latest, open_store
 

@@ -12,8 +12,17 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from localrun import eventually, experiment, is_gone, program, python, running, until_all_spoke, until_running
-from s3server import BUCKET, SECRET, S3Server
+from local_runs import (
+    eventually,
+    experiment,
+    is_gone,
+    program,
+    python,
+    running,
+    until_all_spoke,
+    until_running,
+)
+from s3_server import BUCKET, SECRET, S3Server
 
 from callsheet.backends.base import backend
 from callsheet.backends.local.client import LocalRun

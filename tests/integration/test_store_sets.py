@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from s3server import BUCKET
+from s3_server import BUCKET
 
 from callsheet.errors import RetryError, UserError
 from callsheet.store import BadSet, Fenced, SetWriter, Store, Unreachable, all_sets, claim, latest, open_store

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from s3server import BUCKET
+from s3_server import BUCKET
 
 from callsheet.errors import UserError
 from callsheet.store import NotFound, Store, open_store

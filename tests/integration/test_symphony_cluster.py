@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from localrun import eventually
+from local_runs import eventually
 
 from callsheet.backends.base import backend
 from callsheet.compat.symphony.engine import Cluster

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from localrun import PROGRAMS, eventually, kill, lines, replica, until
+from local_runs import PROGRAMS, eventually, kill, lines, replica, until
 from PIL import Image
-from s3server import BUCKET
+from s3_server import BUCKET
 
 from callsheet.backends.base import backend
 from callsheet.backends.local.client import LocalRun

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from localrun import eventually, lines
+from local_runs import eventually, lines
 from test_train import PATIENCE, curve, done, pid, results
 
 from callsheet.backends.base import backend

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trajectories import context, item, numbers, reading, writing
+from trajectory_peers import context, item, numbers, reading, writing
 from trajectory_programs import flood, start, take_large, telling
 
 from callsheet.runtime.link.link import TimedOut

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from trajectories import KINDS, context, finish, item, numbers, reading, write, writing
+from trajectory_peers import KINDS, context, finish, item, numbers, reading, write, writing
 
 from callsheet.errors import UserError
 from callsheet.runtime.link.link import TimedOut

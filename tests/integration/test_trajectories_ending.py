@@ -6,7 +6,7 @@ import logging
 import threading
 
 import pytest
-from trajectories import context, item, writing
+from trajectory_peers import context, item, writing
 
 from callsheet.runtime.trajectories import TrajectoryReader, TrajectoryWriter
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from freeports import free_address
+from free_ports import free_address
 from trajectory_programs import (
     FIRST,
     ITEMS,

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from freeports import free_ports
-from localrun import eventually
+from free_ports import free_ports
+from local_runs import eventually
 from trajectory_programs import act_durably, learn_durably, start, stored_and_promised
 
 ACTORS = 2

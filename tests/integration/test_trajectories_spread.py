@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from trajectories import KEY, context, item
+from trajectory_peers import KEY, context, item
 
 from callsheet import contract
 from callsheet.errors import UserError

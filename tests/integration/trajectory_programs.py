@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from trajectories import context, reading, writing
+from trajectory_peers import context, reading, writing
 
 from callsheet.runtime.link.link import TimedOut
 from callsheet.runtime.trajectories import TrajectoryReader, TrajectoryWriter

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from kept import keep
+from stored_training import keep
 
 from callsheet.cli.main import call
 

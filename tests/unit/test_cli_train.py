@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kept import keep
+from stored_training import keep
 
 from callsheet import contract
 from callsheet.cli.main import call

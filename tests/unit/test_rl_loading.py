@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kept import keep
+from stored_training import keep
 
 from callsheet.errors import UserError
 from callsheet.rl import envs, load_policy

@@ -48,7 +48,7 @@ def _supervisor() -> dict[str, Cell]:
             "A folder that cannot be written is an error before anything starts. (A disk with open log files cannot become "
             "read-only during a run.)",
             tests=(
-                "tests/integration/test_rare_moments.py::test_a_place_that_cannot_be_written_is_said_and_nothing_runs",
+                "tests/integration/test_edge_cases.py::test_a_place_that_cannot_be_written_is_said_and_nothing_runs",
             ),
         ),
         "s3-500": Cell(stored, s.store(StoreScript("error", 500))),

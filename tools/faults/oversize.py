@@ -35,7 +35,7 @@ def parameters(setting: Setting) -> Measured:
     return {"said": said}
 
 
-_TOLD = "tests/integration/test_told_why.py::"
+_TOLD = "tests/integration/test_error_messages.py::"
 CELLS = {
     "actor": Cell(
         "The actor exits with an error that says how large an item may be. Nothing durable is lost, and the other actor is "

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import own_name
-from kube import Kube, eventually, pod
+from kubectl import Kube, eventually, pod
 
 from tools.cluster import build, lifecycle, network, state
 from tools.cluster.cgroups import Branch, Hierarchies

@@ -1,4 +1,4 @@
-"""The public waits of replay and policies."""
+"""The blocking calls of replay and policies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from waiting import GONE, LARGE, ROWS, SCHEMA, SMALL, Call, Side, Wait
+from blocking_process import GONE, LARGE, ROWS, SCHEMA, SMALL, Call, Side, Wait
 
 from callsheet.errors import CallsheetError
 from callsheet.runtime.policy import PolicyClient, PolicyServer

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from localrun import eventually, kill, lines, running, until
+from local_runs import eventually, kill, lines, running, until
 
 from callsheet.plan.load import load
 

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from localrun import (
+from local_runs import (
     backend,
     eventually,
     experiment,

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from localrun import (
+from local_runs import (
     PYTHON,
     backend,
     eventually,

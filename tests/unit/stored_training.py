@@ -1,4 +1,4 @@
-"""Results of a training for tests that come after one."""
+"""Stored results of a training, for tests."""
 
 from __future__ import annotations
 

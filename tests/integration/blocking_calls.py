@@ -1,4 +1,4 @@
-"""The public waits of the runtime library."""
+"""The blocking calls of the runtime library."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from replay_waits import REPLAY
-from waiting import GONE, KILLED, LARGE, SCHEMA, SMALL, Call, Side, Wait, measure
+from blocking_calls_replay import REPLAY
+from blocking_process import GONE, KILLED, LARGE, SCHEMA, SMALL, Call, Side, Wait, measure
 
 from callsheet.errors import CallsheetError
 from callsheet.runtime.parameters import ParameterReader, ParameterServer

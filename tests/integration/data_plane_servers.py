@@ -1,4 +1,4 @@
-"""The four kinds of servers of the data plane, each in a process of its own, and an honest client for each."""
+"""The four kinds of data plane servers, each in its own process, and a regular client for each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ import resource, sys
 sys.path.insert(0, {tests!r})
 if {descriptors!r}:
     resource.setrlimit(resource.RLIMIT_NOFILE, {descriptors!r})
-from serving import serve
+from data_plane_servers import serve
 serve({kind!r}, {carrier!r})
 """
 

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from backendrun import FOREVER, begin, cloud, folder, python, until_running
-from kube import Kube
+from cluster_runs import FOREVER, begin, cloud, folder, python, until_running
+from kubectl import Kube
 
 from callsheet.backends.base import LogQuery, Place, Target
 from callsheet.backends.kubernetes.backend import KubernetesBackend

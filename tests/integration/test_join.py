@@ -12,8 +12,8 @@ from multiprocessing.synchronize import Event
 
 import numpy as np
 import pytest
-from freeports import free_ports
-from serving import context
+from data_plane_servers import context
+from free_ports import free_ports
 
 from callsheet.runtime.link.link import TimedOut
 from callsheet.runtime.trajectories import TrajectoryReader, TrajectoryWriter

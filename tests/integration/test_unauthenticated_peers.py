@@ -15,8 +15,8 @@ from multiprocessing.synchronize import Event
 from typing import Any
 
 import pytest
-from localrun import eventually
-from serving import SERVERS, client, resident, server
+from data_plane_servers import SERVERS, client, resident, server
+from local_runs import eventually
 
 from callsheet.runtime.link.protocol import MAX_PART_BYTES
 

@@ -1,4 +1,4 @@
-"""Shared words of the tests that run real processes: make an experiment, start it, look at it."""
+"""Helpers for tests that run real processes: make an experiment, start it, inspect it."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from replays import KINDS, client, context, serving, until
+from replay_servers import KINDS, client, context, serving, until
 
 from callsheet.errors import UserError
 from callsheet.runtime import Refused

@@ -1,4 +1,4 @@
-"""A wait in a process of its own whose peer is killed for good: how the wait ends, and what it costs meanwhile."""
+"""A blocking call in its own process whose peer is killed for good: how it ends, and what it costs meanwhile."""
 
 from __future__ import annotations
 

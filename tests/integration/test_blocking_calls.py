@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from waiting import FORKS, STOPPED, TIMEOUT, Result
-from waits import WAITS, run
+from blocking_calls import WAITS, run
+from blocking_process import FORKS, STOPPED, TIMEOUT, Result
 
 _CASES = [
     ("memory", "timeout"),

@@ -1,4 +1,4 @@
-"""A training from a replay in one process: the same parts that the roles are made of, one after the other."""
+"""A training from a replay in one process, with the parts that the roles use."""
 
 from __future__ import annotations
 

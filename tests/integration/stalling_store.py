@@ -1,4 +1,4 @@
-"""A folder as a store whose user stops before a chosen call, as a process does at SIGSTOP, until it may go on."""
+"""A store that pauses its user before a chosen call, like SIGSTOP would, until it is released."""
 
 from __future__ import annotations
 

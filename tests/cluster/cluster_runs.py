@@ -1,4 +1,4 @@
-"""Shared words of the tests that run experiments in the cluster: make one, start it, look at it."""
+"""Helpers for tests that run experiments in the cluster: make one, start it, inspect it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kube import Kube, eventually
+from kubectl import Kube, eventually
 
 from callsheet import contract
 from callsheet.backends.base import LogQuery, Place, ReplicaStatus, Status, Target
