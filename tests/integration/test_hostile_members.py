@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from free_ports import free_address
 from replay_servers import context as replay_context
 from replay_servers import serving, until
 from trajectory_peers import reading, writing
@@ -185,9 +186,8 @@ def test_one_that_sends_more_than_its_window_is_shown_the_door(server: Server, w
 @pytest.mark.parametrize("carrier", ["memory", "network"])
 def test_items_in_flight_stay_within_a_window_that_has_become_smaller(carrier: str) -> None:
     """An honest writer is not taken for one that floods, when the next reader allows less than the one before."""
-    with reading(carrier, window=8) as first:
-        address = first.address
-
+    address = free_address()
+    with reading(carrier, address, window=8) as first:
         writers = []
 
         def work(writer: Any) -> None:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
+from free_ports import free_address
 from trajectory_peers import KINDS, context, finish, item, numbers, reading, write, writing
 
 from callsheet.errors import UserError
@@ -86,9 +87,9 @@ def test_a_new_reader_goes_on_where_the_last_one_had_stored_its_cursor(kind: str
         assert writer.durable == 300
         assert writer.counts()["kept"] == 0
 
+    address = free_address()
     with ExitStack() as first:
-        reader = first.enter_context(reading(kind))
-        address = reader.address
+        reader = first.enter_context(reading(kind, address))
         with writing(kind, address, work, durable=True) as writer:
             cursor = ""
             for count in range(10):
