@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,7 +31,7 @@ def cluster() -> Cluster:
 
 
 def end(cluster: Cluster) -> None:
-    outcome = json.dumps(Outcome("r1", "Stopped", "stopped", 143, 0.0).to_data())
+    outcome = Outcome("r1", "Stopped", "stopped", 143, 0.0).to_text()
     cluster.config_map["metadata"]["annotations"][names.OUTCOME] = outcome
     cluster.pods.clear()
 

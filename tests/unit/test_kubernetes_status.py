@@ -139,7 +139,7 @@ def test_success_needs_every_replica_of_the_named_roles() -> None:
 
 def test_a_run_whose_outcome_is_written_down_is_stopping_until_its_pods_are_gone() -> None:
     outcome = Outcome("r1", "Stopped", "stopped with `callsheet stop`", 143, NOW - 5)
-    annotations = {names.OUTCOME: json.dumps(outcome.to_data())}
+    annotations = {names.OUTCOME: outcome.to_text()}
     assert look(pod("learner"), annotations=annotations).status.phase == "Stopping"
     status = look(annotations=annotations).status
     assert (status.phase, status.exit_code, status.finished) == ("Stopped", 143, NOW - 5)
@@ -148,7 +148,7 @@ def test_a_run_whose_outcome_is_written_down_is_stopping_until_its_pods_are_gone
 
 def test_the_outcome_of_an_earlier_run_is_ignored() -> None:
     outcome = Outcome("r0", "Stopped", "", 143, NOW - 5)
-    annotations = {names.OUTCOME: json.dumps(outcome.to_data())}
+    annotations = {names.OUTCOME: outcome.to_text()}
     assert look(pod("learner"), pod("actor"), annotations=annotations).status.phase == "Running"
 
 
@@ -323,13 +323,13 @@ def test_a_program_that_could_not_be_started_has_the_code_that_a_shell_gives() -
 def test_time_spent_suspended_does_not_count_against_the_deadline() -> None:
     assert look(lifecycle={"deadline": "1m30s", "suspend": True}).outcome is None
     resumed = Record("r1", suspended=50.0)
-    annotations = {names.RECORD: json.dumps(resumed.to_data())}
+    annotations = {names.RECORD: resumed.to_text()}
     assert look(lifecycle={"deadline": "1m30s"}, annotations=annotations).outcome is None
     assert look(lifecycle={"deadline": "30s"}, annotations=annotations).outcome is not None
 
 
 def test_a_run_stays_running_once_every_replica_was_ready() -> None:
     assert look(pod("learner"), pod("actor", phase="Pending")).status.phase == "Starting"
-    annotations = {names.RECORD: json.dumps(Record("r1", started=True).to_data())}
+    annotations = {names.RECORD: Record("r1", started=True).to_text()}
     found = look(pod("learner"), pod("actor", phase="Pending"), annotations=annotations)
     assert (found.status.phase, found.record) == ("Running", None)

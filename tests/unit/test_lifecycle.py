@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from callsheet.backends.kubernetes.record import Record
+from callsheet.backends.kubernetes.record import Count, Record
 from callsheet.lifecycle.restart import (
     STEADY,
     Ended,
@@ -154,3 +155,15 @@ def test_restarts_that_nobody_saw_happen_are_noticed_by_their_number() -> None:
     assert said is not None
     assert said.reason == "the run's budget of 3 restarts (lifecycle.maxRestarts) is used up"
     assert verdict(RunRules(max_restarts=3), {}, 3, 0.0) is None
+
+
+def test_a_record_of_very_many_replicas_still_fits_into_an_annotation() -> None:
+    counts = {f"actor/{n}": Count(f"{n:036}", ends=3, failures=2) for n in range(10_000)}
+    counts["actor/7"] = Count("x", ends=3, failures=2, failed="exit code 3", code=3)
+    record = Record("r1", started=True, left=4, replicas=counts, forgotten=["x" * 36] * 1000)
+    text = record.to_text()
+    assert len(text) < 200_000
+    kept = Record.from_data(json.loads(text))
+    assert (kept.started, kept.left, list(kept.replicas)) == (True, 4, ["actor/7"])
+    small = Record("r1", replicas={"actor/0": Count("x", ends=1)})
+    assert Record.from_data(json.loads(small.to_text())) == small

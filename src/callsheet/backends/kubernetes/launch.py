@@ -219,10 +219,11 @@ def keep_counts(api: Api, observed: Observed, config_map: Object, replaced: Coll
         or names.workload(seen.status.experiment, replica.role) in replaced
     ]
     pods = observed.by_replica()
-    ended = [uid(pod) for r in leaving for pod in pods.get((r.role, r.index), []) if is_over(pod)]
-    record = (seen.record or observed.record).without(leaving, ended).at(now, suspended=after.suspended)
+    forgotten = {uid(pod) for r in leaving for pod in pods.get((r.role, r.index), []) if is_over(pod)}
+    forgotten |= {uid(pod) for pod in observed.pods} & set(observed.record.forgotten)
+    record = (seen.record or observed.record).without(leaving, forgotten).at(now, suspended=after.suspended)
     if record != observed.record:
-        annotations = {names.RECORD: json.dumps(record.to_data())}
+        annotations = {names.RECORD: record.to_text()}
         api.patch("ConfigMap", config_map["metadata"]["name"], {"metadata": {"annotations": annotations}})
 
 

@@ -6,6 +6,7 @@ has seen, and the next must know to come to the same verdict, is therefore kept 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -13,6 +14,9 @@ from typing import Any
 from callsheet.backends.status import Phase, ReplicaStatus
 from callsheet.lifecycle.restart import RestartRules
 from callsheet.lifecycle.verdict import RunRules, Verdict, success_roles
+
+LARGEST = 200_000
+"""Bytes of a record: Kubernetes allows 256 KiB for all annotations of an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +35,9 @@ class Outcome:
         """The verdict on a run."""
         return Outcome(run, verdict.phase, verdict.reason, verdict.code, at)
 
-    def to_data(self) -> dict[str, Any]:
-        """As JSON-compatible data."""
-        return asdict(self)
+    def to_text(self) -> str:
+        """As JSON."""
+        return json.dumps(asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,17 @@ class Record:
     """Pods of replicas that were scaled away; a replica that comes back begins afresh."""
 
     def to_data(self) -> dict[str, Any]:
-        """As JSON-compatible data."""
-        return asdict(self)
+        """As JSON-compatible data, without what is at its default: thousands of replicas may have ended."""
+        counts = {name: _filled(asdict(count)) for name, count in self.replicas.items()}
+        return {"run": self.run, **_filled({**asdict(self), "replicas": counts})}
+
+    def to_text(self) -> str:
+        """As JSON that fits into an annotation; if it does not, only replicas that have failed for good are listed."""
+        text = json.dumps(self.to_data())
+        if len(text) <= LARGEST:
+            return text
+        failed = {name: count for name, count in self.replicas.items() if count.failed}
+        return json.dumps(replace(self, replicas=failed, forgotten=[]).to_data())
 
     @staticmethod
     def from_data(data: Mapping[str, Any]) -> Record:
@@ -91,17 +104,19 @@ class Record:
         return replace(self, since=0.0, suspended=self.suspended + now - self.since)
 
     def without(self, leaving: Sequence[ReplicaStatus], pods: Iterable[str]) -> Record:
-        """The same after replicas, with these pods, were scaled away."""
+        """The same after replicas were scaled away. `pods`: all that exist of those that ever were."""
         names = {replica.name for replica in leaving}
         spent = sum(failures_of(replica) for replica in leaving)
         kept = {name: count for name, count in self.replicas.items() if name not in names}
-        return replace(
-            self, left=self.left + spent, replicas=kept, forgotten=sorted({*self.forgotten, *pods})
-        )
+        return replace(self, left=self.left + spent, replicas=kept, forgotten=sorted(pods))
 
     def active(self, created: float, now: float) -> float:
         """Seconds for which the run was not suspended."""
         return (self.since or now) - created - self.suspended
+
+
+def _filled(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if value}
 
 
 def failures_of(replica: ReplicaStatus) -> int:

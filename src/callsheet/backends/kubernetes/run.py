@@ -233,7 +233,7 @@ class KubernetesRun:
     def _annotate(self, version: str, **notes: Outcome | Record | None) -> bool:
         """Write on the run's ConfigMap; False if it changed meanwhile: the next look tells what somebody else did."""
         keys = {"outcome": names.OUTCOME, "record": names.RECORD}
-        annotations = {keys[key]: json.dumps(note.to_data()) for key, note in notes.items() if note}
+        annotations = {keys[key]: note.to_text() for key, note in notes.items() if note}
         try:
             self.api.patch(
                 "ConfigMap",
