@@ -14,7 +14,7 @@ from callsheet.runtime.stream import delivery_log as module
 from callsheet.runtime.stream.delivery_log import DeliveryLog
 
 
-def test_a_ledger_forgets_those_first_that_have_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delivery_log_forgets_those_first_that_have_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_SENDERS", 4)
     delivery_log = DeliveryLog()
     for name in "abcd":
@@ -31,7 +31,7 @@ def test_a_ledger_forgets_those_first_that_have_gone(monkeypatch: pytest.MonkeyP
     assert {"c", "d", "e"} < set(delivery_log.names), "those that are connected stay"
 
 
-def test_a_ledger_does_not_remember_a_sender_of_nothing() -> None:
+def test_a_delivery_log_does_not_remember_a_sender_of_nothing() -> None:
     delivery_log = DeliveryLog({"old": [[7, 3]]})
     delivery_log.sender("new").progress(1)
     delivery_log.on_disconnect("new")

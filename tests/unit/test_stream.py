@@ -116,7 +116,7 @@ def test_what_is_kept_can_be_counted_by_another_thread_while_it_changes() -> Non
         sys.setswitchinterval(before)
 
 
-def test_a_ledger_goes_on_from_its_cursor() -> None:
+def test_a_delivery_log_goes_on_from_its_cursor() -> None:
     delivery_log = DeliveryLog()
     first = delivery_log.sender("actor/0").progress(100)
     first.received, first.consumed = 7, 5
