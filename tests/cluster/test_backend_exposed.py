@@ -60,7 +60,9 @@ def test_every_way_to_expose_an_endpoint_ends_at_an_address(
 
     eventually(answers)
     assert (found["big"], found["page"]) == ("waiting for an address",) * 2
-    assert found["own"] == f"exp-own:8083 in the cluster; here with `callsheet port-forward {run.id} own`"
+    assert (
+        found["own"] == f"exp-own:8083 in the cluster; from here, use `callsheet port-forward {run.id} own`"
+    )
 
     give(namespace, "service", "exp-big", {"ip": "203.0.113.7"})
     give(namespace, "ingress", "exp-page", {"hostname": "lb.example.org"})
