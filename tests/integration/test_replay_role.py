@@ -128,7 +128,7 @@ def test_every_option_of_the_table_is_heeded(monkeypatch: pytest.MonkeyPatch) ->
 def test_every_option_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         role.main(["--help"])
-    assert "the endpoint that this role binds" in capsys.readouterr().out
+    assert "endpoint to bind" in capsys.readouterr().out
     for action in role._parser()._actions:
         assert action.help
 
@@ -136,7 +136,7 @@ def test_every_option_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["--bytes", "many"], "'many' is no number of bytes; write 500M or 20Gi"),
+        (["--bytes", "many"], "'many' is not a number of bytes; write 500M or 20Gi"),
         (["--kind", "lifo"], "invalid choice: 'lifo'"),
     ],
 )
