@@ -149,6 +149,29 @@ def test_payloads_by_memory_do_not_pass_the_socket() -> None:
         link.close()
 
 
+def test_what_a_listener_says_while_a_link_moves_to_shared_memory_arrives(kind: str) -> None:
+    seen: list[int] = []
+    with make(kind) as here:
+        listener = Listener(here, "e", EndpointHandler("test"))
+        with make(kind, address=listener.address) as there:
+            link = Link(
+                there, "e", "test", schema=SCHEMA, on_data=lambda frame: seen.append(frame.header.sequence)
+            )
+            while not listener.peers:
+                link.try_connect(0.0)
+                listener.poll(0.01)
+            listener.peers[0].send(m.Header(7, sequence=41))
+            listener.peers[0].send(m.Header(7, sequence=42))
+            end = time.monotonic() + 10
+            while 42 not in seen and time.monotonic() < end:
+                if link.try_connect(0.01):
+                    link.poll()
+                listener.poll(0.01)
+            assert seen[-1:] == [42]
+            link.close()
+        listener.close()
+
+
 def test_a_slow_listener_makes_its_links_wait(kind: str) -> None:
     with echo(make(kind), window=3) as server, make(kind, address=server.address, role="a") as context:
         link = Link(context, "e", "test", schema=SCHEMA, blocks=16)

@@ -210,6 +210,7 @@ class Listener:
         peer.transport = ShmTransport(connection)
         self._peers.by_fd[peer.transport.fd] = peer
         self._poll.register(peer.transport.fd, select.EPOLLIN)
+        peer.end_upgrade()
 
     def _receive_shm(self, peer: Peer) -> None:
         transport = peer.transport
@@ -247,6 +248,10 @@ class Listener:
                     if kind != m.KEEPALIVE:  # it may have been sent while the link waited for the upgrade
                         raise m.BadMessage("a message by the network after it went to memory")
                 else:
+                    if peer.upgrading and not (
+                        kind == m.KEEPALIVE and self._shm and self._shm.is_valid(peer.token)
+                    ):
+                        peer.end_upgrade()  # it stays with the network
                     self._on_message(peer, message, payload, kind, block, released)
             except m.BadMessage as error:
                 if peer is not None:
@@ -303,7 +308,7 @@ class Listener:
         welcome.schema = expected_schema.encoded if expected_schema else b""
         if self._shm is not None and hello.host == host_identity() != "":
             welcome.socket, welcome.token = self._shm.name, self._shm.issue_token(peer)
-            peer.token = welcome.token
+            peer.token, peer.upgrading = welcome.token, True
         if not self._answer(route, m.encode(m.WELCOME, welcome)):
             self._close_peer(peer)  # it gave up and is gone; its next attempt may be here already
             return

@@ -36,6 +36,9 @@ class Peer:
         self.alive = True
         self.token = b""
         """Authorizes its upgrade to shared memory."""
+        self.upgrading = False
+        """Whether it may still leave the network for shared memory."""
+        self._deferred: dict[int, m.Header] = {}
         self.state: Any = None
         """Whatever the service stores about it."""
         self.unreleased = 0
@@ -56,6 +59,10 @@ class Peer:
         """Send a message; return whether the peer was still connected."""
         if not self.alive:
             return False
+        if self.upgrading and block is None:
+            # It would be lost with the connection that the peer leaves. A later message replaces one of the same verb.
+            self._deferred[header.verb] = header
+            return True
         released = self._releases.pop() if self._releases else m.NO_BLOCK
         try:
             self.transport.send_data(header, block, length, released)
@@ -67,6 +74,12 @@ class Peer:
         if block is not None:
             self._in_flight[block.index] = block
         return True
+
+    def end_upgrade(self) -> None:
+        """Its transport is settled: send what waited for that."""
+        self.upgrading = False
+        while self._deferred:
+            self.send(self._deferred.pop(next(iter(self._deferred))))
 
     def send_shared(self, header: m.Header, block: Block, length: int, on_return: Callable[[], None]) -> bool:
         """Send a block that other peers read too. `on_return` is called when this peer releases it or disconnects."""

@@ -124,6 +124,10 @@ class ShmHandshakeServer:
         self._grace_until = now + _UPGRADE_GRACE
         return token
 
+    def is_valid(self, token: bytes) -> bool:
+        """Whether its peer may still use this token."""
+        return time.monotonic() <= self._tokens.get(token[:8], (b"", None, 0.0))[2]
+
     def revoke_token(self, token: bytes) -> None:
         """The peer of this token is gone."""
         self._tokens.pop(token[:8], None)
