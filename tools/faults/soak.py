@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from callsheet import contract
 from tools.faults import inject, oracles, s3server
 from tools.faults.machine import Disk, small_disk
 from tools.faults.plane import Plane, moves, plane
@@ -270,8 +271,10 @@ def soak(folder: Path, minutes: float, seed: int) -> dict[str, Any]:
             except Exception:  # noqa: BLE001 - the other one is worth a look too
                 failures.append(f"{name}: {traceback.format_exc()}")
         told["memory"] = memory.growth()
-        if lasting.plane.ends and any(end.code != 0 for end in lasting.plane.ends):
-            failures.append(f"lasting: ended by itself: {[e for e in lasting.plane.ends if e.code != 0]}")
+        # Its members are stopped at the end, and never before: a program that is stopped ends with 143.
+        died = [end for end in lasting.plane.ends if end.code not in (0, contract.EXIT_STOPPED)]
+        if died:
+            failures.append(f"lasting: ended on their own: {died}")
         failures += not_flat(told["memory"])
     told["failures"] = failures
     return told
