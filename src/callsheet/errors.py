@@ -36,7 +36,7 @@ class NoSuchProgram(UserError):
 
 
 class Misconfigured(UserError):
-    """What a role was asked to do does not fit what it has: no restart can mend that."""
+    """What a role was asked to do does not fit what it has: a restart cannot help."""
 
 
 class RetryError(CallsheetError):

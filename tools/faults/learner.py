@@ -69,7 +69,7 @@ class _Learning:
             try:
                 self.checkpoint()
             except RetryError as error:
-                print(f"{error.message}; the training goes on and tries again", flush=True)
+                print(f"{error.message}; training continues and will retry", flush=True)
 
     def _check(self, batch: Batch) -> None:
         for row in range(len(batch)):

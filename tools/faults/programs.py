@@ -156,7 +156,7 @@ def evaluator(here: Here) -> None:
             try:
                 store.put(f"evaluations/{found.version:012d}.json", json.dumps(told).encode())
             except RetryError as error:
-                print(f"{error.message}; the next version is judged", flush=True)
+                print(f"{error.message}; continuing with the next version", flush=True)
                 continue
             verdict["version"][...], verdict["mean"][...] = found.version, found.version / 2
             writer.write(verdict)

@@ -12,7 +12,6 @@ from typing import Any
 
 import zmq
 
-from callsheet.errors import UserError
 from callsheet.runtime.context import Context
 from callsheet.runtime.link import protocol as m
 from callsheet.runtime.link.blocks import SHM_AVAILABLE
@@ -62,18 +61,7 @@ class Listener:
         self._log_throttle = LogThrottle()
         self._recheck = True
         self._interruptible = True
-        address = context.bind(endpoint)
-        self._router = context.sockets.listener(address)
-        try:
-            self._router.bind(f"tcp://{address}")
-        except zmq.ZMQError as error:
-            self._router.close(0)
-            raise UserError(
-                f"endpoint {endpoint!r} cannot listen on {address}: {error.strerror}",
-                fix="another process uses that port; stop it or choose another port"
-                if error.errno == zmq.EADDRINUSE
-                else "write host:port, with an address of this machine",
-            ) from None
+        self._router = context.sockets.listener(endpoint, context.bind(endpoint))
         self.address = (
             bytes(self._router.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode().removeprefix("tcp://")
         )

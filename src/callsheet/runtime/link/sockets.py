@@ -12,6 +12,7 @@ from typing import Any
 import zmq
 
 from callsheet.descriptors import raise_descriptor_limit
+from callsheet.errors import UserError
 from callsheet.runtime.keys import Keys
 from callsheet.runtime.link.huge_pages import keep_freed_memory
 from callsheet.runtime.link.protocol import MAX_PART_BYTES
@@ -77,8 +78,8 @@ class SocketFactory:
         """Connections refused because they did not have the key."""
         return self._open.authenticator.refused if self._open.authenticator else 0
 
-    def listener(self, address: str) -> zmq.Socket[Any]:
-        """A socket to bind an endpoint."""
+    def listener(self, endpoint: str, address: str) -> zmq.Socket[Any]:
+        """A socket that listens for an endpoint."""
         sock = self._socket(zmq.ROUTER, address)
         sock.router_mandatory = True
         sock.backlog = _BACKLOG
@@ -90,6 +91,16 @@ class SocketFactory:
             sock.curve_server = True
             sock.curve_publickey, sock.curve_secretkey = self._keys.listener
             sock.zap_domain = _ZAP_DOMAIN
+        try:
+            sock.bind(f"tcp://{address}")
+        except zmq.ZMQError as error:
+            sock.close(0)
+            raise UserError(
+                f"endpoint {endpoint!r} cannot listen on {address}: {error.strerror}",
+                fix="another process uses that port; stop it or choose another port"
+                if error.errno == zmq.EADDRINUSE
+                else "write host:port, with an address of this machine",
+            ) from None
         return sock
 
     def _start_authenticator(self) -> ZapAuthenticator:
