@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from typing import TypeVar
 
@@ -25,17 +26,31 @@ def eventually(look: Callable[[], T | None], within: float = 30.0, what: str = "
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on which nothing listens. They lie below those that the kernel gives to whoever asks for any, and below
-    those that Callsheet chooses: nobody takes one by chance before it is used."""
-    found: list[int] = []
+    """Ports on which nothing listens. They lie below those that the kernel assigns and those that Callsheet chooses, each
+    process of a parallel test run has its own share of them, and it uses them in turn: no one else takes one before
+    it is used."""
+    ports: list[int] = []
     with ExitStack() as stack:
-        while len(found) < count:
-            port = random.randrange(10_000, 20_000)  # noqa: S311 - no secret
+        while len(ports) < count:
+            port = next(_PORTS)
             probe = stack.enter_context(socket.socket())
             with suppress(OSError):
                 probe.bind(("127.0.0.1", port))
-                found.append(port)
-    return found
+                ports.append(port)
+    return ports
+
+
+def _ports_of_this_process() -> Iterator[int]:
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    size = 10_000 // workers
+    first = random.randrange(size)  # noqa: S311 - no secret
+    while True:
+        for offset in range(size):
+            yield 10_000 + number * size + (first + offset) % size
+
+
+_PORTS = _ports_of_this_process()
 
 
 def free_address() -> str:
